@@ -1,0 +1,3 @@
+//! The program `worldloom`.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! Trajectories to disjoint pools as DataFusion plans.

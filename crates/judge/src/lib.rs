@@ -1,0 +1,1 @@
+//! Scores a predicted observation: extraction, rubric, rule, reward.

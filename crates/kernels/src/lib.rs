@@ -1,0 +1,1 @@
+//! CPU kernels on slices: safe functions with fixed order of additions.

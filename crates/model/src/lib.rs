@@ -1,0 +1,1 @@
+//! The decoder: families, weights in and out, cache, generation on token ids.

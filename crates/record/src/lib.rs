@@ -1,0 +1,1 @@
+//! Drives real environments and writes what they answered as raw logs.

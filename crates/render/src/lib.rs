@@ -1,0 +1,1 @@
+//! Trajectories to tokens: templates, chat formats, tokenizer, loss weights, packing.

@@ -1,0 +1,1 @@
+//! What is on disk: trajectories, documents, shards, prompts, rollouts, manifests.

@@ -1,0 +1,1 @@
+//! The stage loops cpt, sft and rl on token ids.

@@ -1,0 +1,1 @@
+//! The trained model as an environment, text in and text out.
