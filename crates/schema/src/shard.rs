@@ -1,0 +1,296 @@
+//! Token shard v1: packed rows in Arrow IPC, memory-mapped, addressed by number.
+//!
+//! A row of two documents, the second with its last two tokens trained:
+//!
+//! ```text
+//! tokens    [ 7,  4,  9,  5,  3,  8,  2]
+//! weights   [ 0,  0,  0,  0,  0,  1,  1]      weight of predicting THIS token; 0 = context
+//! positions [ 0,  1,  2,  0,  1,  2,  3]      restart with each document
+//! segments  [ 0,  0,  0,  1,  1,  1,  1]      a token sees earlier tokens of its own segment
+//! continues [-1, -1]                          per segment: the segment it is a branch of, or -1
+//! sources   ["a31f…", "77c0…"]                per segment: the trajectory inside
+//! ```
+//!
+//! The first token of a document is never trained: nothing predicts it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::buffer::Buffer;
+use arrow::datatypes::{FieldRef, Float32Type, Int32Type, Schema, UInt32Type};
+use arrow::ipc::convert::fb_to_schema;
+use arrow::ipc::reader::{FileDecoder, read_footer_length};
+use arrow::ipc::writer::FileWriter;
+use arrow::ipc::{Block, root_as_footer};
+use serde::{Deserialize, Serialize};
+use serde_arrow::schema::{SchemaLike, TracingOptions};
+
+use crate::error::{Error, Result};
+
+/// Version of the shard format.
+pub const SHARD_VERSION: u32 = 1;
+const ROWS_PER_BATCH: usize = 64;
+const EXTENSION: &str = "shard";
+
+/// One packed sequence.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Token ids.
+    pub tokens: Vec<u32>,
+    /// Loss weight of predicting each token; 0 = context.
+    pub weights: Vec<f32>,
+    /// Position inside its document.
+    pub positions: Vec<u32>,
+    /// Document number inside the row, counting up from 0.
+    pub segments: Vec<u32>,
+    /// Per segment: the segment it continues as a branch, or -1.
+    pub continues: Vec<i32>,
+    /// Per segment: id of the trajectory or document inside.
+    pub sources: Vec<String>,
+}
+
+impl Row {
+    /// The sum of the loss weights: the row's share of the denominator.
+    pub fn total_weight(&self) -> f64 {
+        self.weights.iter().map(|&weight| f64::from(weight)).sum()
+    }
+
+    /// What breaks the format's promises, if anything does.
+    pub fn check(&self) -> std::result::Result<(), String> {
+        let length = self.tokens.len();
+        for (name, found) in
+            [("weights", self.weights.len()), ("positions", self.positions.len()), ("segments", self.segments.len())]
+        {
+            if found != length {
+                return Err(format!("{name} has {found} entries, expected {length}"));
+            }
+        }
+        let segments = self.segments.last().map_or(0, |&last| last as usize + 1);
+        if self.continues.len() != segments || self.sources.len() != segments {
+            let (continues, sources) = (self.continues.len(), self.sources.len());
+            return Err(format!("{segments} segments, but continues has {continues} and sources {sources} entries"));
+        }
+        for at in 0..length {
+            let starts = at == 0 || self.segments[at] != self.segments[at - 1];
+            if at > 0 && starts && self.segments[at] != self.segments[at - 1] + 1 {
+                return Err(format!(
+                    "segment {} follows segment {} at token {at}",
+                    self.segments[at],
+                    self.segments[at - 1]
+                ));
+            }
+            if starts && self.continues[self.segments[at] as usize] < 0 && self.weights[at] != 0.0 {
+                return Err(format!(
+                    "token {at} starts a document and has weight {}: nothing predicts it",
+                    self.weights[at]
+                ));
+            }
+            if !(self.weights[at].is_finite() && self.weights[at] >= 0.0) {
+                return Err(format!("token {at} has weight {}", self.weights[at]));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn fields() -> Vec<FieldRef> {
+    Vec::<FieldRef>::from_type::<Row>(TracingOptions::default()).expect("Row has an Arrow schema; a test makes it")
+}
+
+/// Writes one shard file.
+pub struct ShardWriter {
+    path: PathBuf,
+    fields: Vec<FieldRef>,
+    writer: FileWriter<fs_err::File>,
+    pending: Vec<Row>,
+    rows: u64,
+}
+
+impl ShardWriter {
+    /// Starts the file; the name must end in `.shard`.
+    pub fn create(path: &Path) -> Result<Self> {
+        let fields = fields();
+        let metadata = [("worldloom.shard".to_string(), SHARD_VERSION.to_string())].into();
+        let schema = Schema::new(fields.clone()).with_metadata(metadata);
+        let writer = FileWriter::try_new(fs_err::File::create(path)?, &schema).map_err(|e| Error::write(path, e))?;
+        Ok(Self { path: path.into(), fields, writer, pending: Vec::new(), rows: 0 })
+    }
+
+    /// Adds a row; a row that breaks the format is refused.
+    pub fn push(&mut self, row: Row) -> Result<()> {
+        row.check().map_err(|detail| Error::write(&self.path, format!("row {}: {detail}", self.rows)))?;
+        self.pending.push(row);
+        self.rows += 1;
+        if self.pending.len() >= ROWS_PER_BATCH { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let batch =
+            serde_arrow::to_record_batch(&self.fields, &self.pending).map_err(|e| Error::write(&self.path, e))?;
+        self.pending.clear();
+        let schema = self.writer.schema().clone();
+        let batch = batch.with_schema(schema).map_err(|e| Error::write(&self.path, e))?;
+        self.writer.write(&batch).map_err(|e| Error::write(&self.path, e))
+    }
+
+    /// Writes the footer and syncs; returns the number of rows.
+    pub fn finish(mut self) -> Result<u64> {
+        self.flush()?;
+        self.writer.finish().map_err(|e| Error::write(&self.path, e))?;
+        self.writer.get_ref().sync_all()?;
+        Ok(self.rows)
+    }
+}
+
+/// One shard file, memory-mapped.
+pub struct Shard {
+    path: PathBuf,
+    buffer: Buffer,
+    decoder: FileDecoder,
+    blocks: Vec<Block>,
+    /// First row number of each block, and the total at the end.
+    starts: Vec<usize>,
+}
+
+#[expect(unsafe_code, reason = "the memory map of this crate; shards are written once and never changed in place")]
+fn map(file: &fs_err::File) -> std::io::Result<memmap2::Mmap> {
+    unsafe { memmap2::Mmap::map(file.file()) }
+}
+
+impl Shard {
+    /// Maps the file and reads its index.
+    pub fn open(path: &Path) -> Result<Self> {
+        let bad = |detail: String| Error::Shard { path: path.into(), detail };
+        let map = map(&fs_err::File::open(path)?)?;
+        let buffer = Buffer::from(bytes::Bytes::from_owner(map));
+        let size = buffer.len();
+        if size < 10 {
+            return Err(bad(format!("{size} bytes, too short for a shard")));
+        }
+        let trailer: [u8; 10] = buffer[size - 10..].try_into().expect("ten bytes were cut");
+        let footer_length =
+            read_footer_length(trailer).map_err(|_| bad("cut short: no Arrow footer at its end".into()))?;
+        let from = (size - 10).checked_sub(footer_length).ok_or_else(|| bad("footer longer than the file".into()))?;
+        let footer =
+            root_as_footer(&buffer[from..size - 10]).map_err(|error| bad(format!("damaged footer: {error}")))?;
+        let schema = footer.schema().ok_or_else(|| bad("no schema in the footer".into()))?;
+        let schema = Arc::new(fb_to_schema(schema));
+        match schema.metadata().get("worldloom.shard").and_then(|version| version.parse::<u32>().ok()) {
+            Some(SHARD_VERSION) => {}
+            Some(other) => return Err(bad(format!("shard version {other}, expected {SHARD_VERSION}"))),
+            None => return Err(bad("an Arrow file of another program, expected a token shard".into())),
+        }
+        let blocks: Vec<Block> = footer.recordBatches().iter().flatten().copied().collect();
+        let decoder = FileDecoder::new(schema, footer.version());
+        let mut shard = Self { path: path.into(), buffer, decoder, blocks, starts: vec![0] };
+        for block in 0..shard.blocks.len() {
+            let rows = shard.batch(block)?.num_rows();
+            shard.starts.push(shard.starts[block] + rows);
+        }
+        Ok(shard)
+    }
+
+    fn batch(&self, block: usize) -> Result<RecordBatch> {
+        let bad = |detail: String| Error::Shard { path: self.path.clone(), detail };
+        let at = &self.blocks[block];
+        let (from, length) = (at.offset() as usize, at.metaDataLength() as usize + at.bodyLength() as usize);
+        if from + length > self.buffer.len() {
+            return Err(bad(format!("batch {block} lies beyond the end of the file")));
+        }
+        let data = self.buffer.slice_with_length(from, length);
+        let batch =
+            self.decoder.read_record_batch(at, &data).map_err(|error| bad(format!("batch {block}: {error}")))?;
+        batch.ok_or_else(|| bad(format!("batch {block} is empty")))
+    }
+
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        *self.starts.last().expect("starts holds at least the 0")
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The row with this number.
+    pub fn row(&self, index: usize) -> Result<Row> {
+        let bad = |detail: String| Error::Shard { path: self.path.clone(), detail };
+        if index >= self.len() {
+            return Err(bad(format!("row {index} asked for, {} rows in it", self.len())));
+        }
+        let block = self.starts.partition_point(|&start| start <= index) - 1;
+        let batch = self.batch(block)?;
+        let at = index - self.starts[block];
+        let list = |name: &str| {
+            let column = batch.column_by_name(name).ok_or_else(|| bad(format!("row {index}: no column `{name}`")))?;
+            let list = column.as_list_opt::<i64>().ok_or_else(|| bad(format!("column `{name}` is not a list")))?;
+            Ok::<_, Error>(list.value(at))
+        };
+        let wrong = |name: &str| bad(format!("row {index}: column `{name}` has another type"));
+        let u32s = |name: &str| {
+            let values = list(name)?;
+            Ok::<_, Error>(values.as_primitive_opt::<UInt32Type>().ok_or_else(|| wrong(name))?.values().to_vec())
+        };
+        let weights = list("weights")?;
+        let weights = weights.as_primitive_opt::<Float32Type>().ok_or_else(|| wrong("weights"))?.values().to_vec();
+        let continues = list("continues")?;
+        let continues = continues.as_primitive_opt::<Int32Type>().ok_or_else(|| wrong("continues"))?.values().to_vec();
+        let sources = list("sources")?;
+        let sources = sources.as_string_opt::<i64>().ok_or_else(|| wrong("sources"))?;
+        let sources = sources.iter().map(|source| source.unwrap_or_default().to_string()).collect();
+        let (tokens, positions, segments) = (u32s("tokens")?, u32s("positions")?, u32s("segments")?);
+        let row = Row { tokens, weights, positions, segments, continues, sources };
+        row.check().map_err(|detail| bad(format!("row {index}: {detail}")))?;
+        Ok(row)
+    }
+}
+
+/// All shards of a folder, in order of their names, as one list of rows.
+pub struct ShardSet {
+    shards: Vec<Shard>,
+    starts: Vec<usize>,
+}
+
+impl ShardSet {
+    /// Opens every `*.shard` in the folder.
+    pub fn open(folder: &Path) -> Result<Self> {
+        let mut paths = Vec::new();
+        for entry in fs_err::read_dir(folder)? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == EXTENSION) {
+                paths.push(path);
+            }
+        }
+        if paths.is_empty() {
+            return Err(Error::Shard { path: folder.into(), detail: "no `*.shard` file in this folder".into() });
+        }
+        paths.sort();
+        let shards = paths.iter().map(|path| Shard::open(path)).collect::<Result<Vec<_>>>()?;
+        let mut starts = vec![0];
+        for shard in &shards {
+            starts.push(starts.last().copied().unwrap_or(0) + shard.len());
+        }
+        Ok(Self { shards, starts })
+    }
+
+    /// Number of rows in all shards.
+    pub fn len(&self) -> usize {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The row with this number.
+    pub fn row(&self, index: usize) -> Result<Row> {
+        let shard = self.starts.partition_point(|&start| start <= index).saturating_sub(1).min(self.shards.len() - 1);
+        self.shards[shard].row(index - self.starts[shard])
+    }
+}
