@@ -1,1 +1,19 @@
-//! The decoder: families, weights in and out, cache, generation on token ids.
+//! The decoder: its configuration, its weights in and out, its losses and gradients, generation on token ids.
+//!
+//! Knows tokens as numbers only: no tokenizer, no template, no reward. The device is the caller's.
+
+mod config;
+mod decoder;
+mod error;
+mod init;
+mod layout;
+pub mod ops;
+mod parameters;
+mod weights;
+
+pub use config::ModelConfig;
+pub use decoder::{Attention, Backbone, Block, Decoder, FeedForward, Linear, Norm};
+pub use error::Error;
+pub use layout::{Layout, token_tensor};
+pub use parameters::{ChangeParameter, Gradients, ReadParameter};
+pub use weights::{SaveDType, load, save};

@@ -1,0 +1,128 @@
+//! The output projection and the cross entropy as one operation, in chunks of rows: no `[rows, vocabulary]` matrix is
+//! kept, and rows of weight 0 are not computed at all.
+
+use crate::math::{exp_and_sum, maximum};
+use crate::matmul::{Matrix, Threads, multiply, multiply_accumulate};
+use rayon::prelude::*;
+
+/// Logits of one chunk, about.
+const LOGITS_PER_CHUNK: usize = 1 << 20;
+
+/// What each row should have said.
+#[derive(Clone, Copy, Debug)]
+pub struct Targets<'a> {
+    /// The token of each row; not read where the weight is 0.
+    pub tokens: &'a [u32],
+    /// Factor of each row's loss; 0 leaves the row out, negative is allowed.
+    pub weights: &'a [f32],
+    /// The logits are divided by it.
+    pub temperature: f32,
+}
+
+/// The weighted loss and what each row adds to it before weighting.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loss {
+    /// `Σ weight · nll`, unnormalised, added in the order of the rows.
+    pub total: f32,
+    /// `−log softmax(hidden · weightᵀ / temperature)[token]`; 0 where the weight is 0.
+    pub nll: Vec<f32>,
+}
+
+/// Gradients of the total loss.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LossGradients {
+    /// To the hidden states, `[rows, width]`.
+    pub hidden: Vec<f32>,
+    /// To the projection, `[vocabulary, width]`.
+    pub weight: Vec<f32>,
+}
+
+/// The loss alone, for evaluation: `hidden` is `[rows, width]`, `weight` is `[vocabulary, width]`.
+pub fn linear_cross_entropy(hidden: &[f32], weight: &[f32], width: usize, targets: Targets<'_>) -> Loss {
+    compute(hidden, weight, width, targets, None)
+}
+
+/// The loss with its gradients: with `p` the softmax, `dlogits = weight / temperature · (p − onehot)`.
+pub fn linear_cross_entropy_with_gradients(
+    hidden: &[f32],
+    weight: &[f32],
+    width: usize,
+    targets: Targets<'_>,
+) -> (Loss, LossGradients) {
+    let mut gradients = LossGradients { hidden: vec![0f32; hidden.len()], weight: vec![0f32; weight.len()] };
+    let loss = compute(hidden, weight, width, targets, Some(&mut gradients));
+    (loss, gradients)
+}
+
+fn compute(
+    hidden: &[f32],
+    weight: &[f32],
+    width: usize,
+    targets: Targets<'_>,
+    mut gradients: Option<&mut LossGradients>,
+) -> Loss {
+    let (rows, vocabulary) = (hidden.len() / width, weight.len() / width);
+    assert_eq!(targets.tokens.len(), rows, "linear_cross_entropy: one target per row");
+    assert_eq!(targets.weights.len(), rows, "linear_cross_entropy: one weight per row");
+    let selected: Vec<usize> = (0..rows).filter(|&row| targets.weights[row] != 0.0).collect();
+    let mut nll = vec![0f32; rows];
+    let chunk = rows_per_chunk(vocabulary);
+    let (mut inputs, mut logits) = (Vec::new(), vec![0f32; chunk.min(selected.len()) * vocabulary]);
+    let projection = Matrix::new(weight, vocabulary, width);
+    for rows in selected.chunks(chunk) {
+        inputs.clear();
+        rows.iter().for_each(|&row| inputs.extend_from_slice(&hidden[row * width..][..width]));
+        let inputs = Matrix::new(&inputs, rows.len(), width);
+        let logits = &mut logits[..rows.len() * vocabulary];
+        multiply(logits, inputs, projection.transposed(), 1.0 / targets.temperature, Threads::Pool);
+        let losses: Vec<f32> = logits
+            .par_chunks_mut(vocabulary)
+            .zip(rows)
+            .map(|(logits, &row)| row_loss(logits, row, targets, gradients.is_some()))
+            .collect();
+        rows.iter().zip(losses).for_each(|(&row, loss)| nll[row] = loss);
+        if let Some(gradients) = gradients.as_deref_mut() {
+            let dlogits = Matrix::new(logits, rows.len(), vocabulary);
+            add_gradients(gradients, rows, dlogits, inputs, projection, width);
+        }
+    }
+    let total: f64 = selected.iter().map(|&row| f64::from(targets.weights[row]) * f64::from(nll[row])).sum();
+    Loss { total: total as f32, nll }
+}
+
+/// Rows of a chunk depend on the vocabulary alone, so that the order of additions is fixed.
+fn rows_per_chunk(vocabulary: usize) -> usize {
+    (LOGITS_PER_CHUNK / vocabulary.max(1)).clamp(64, 1024)
+}
+
+/// The loss of one row; leaves the gradient to the logits in their place if asked.
+fn row_loss(logits: &mut [f32], row: usize, targets: Targets<'_>, with_gradient: bool) -> f32 {
+    let target = targets.tokens[row] as usize;
+    assert!(target < logits.len(), "linear_cross_entropy: target {target} of a vocabulary of {}", logits.len());
+    let target_logit = logits[target];
+    let max = maximum(logits);
+    let sum = exp_and_sum(logits, max);
+    if with_gradient {
+        let coefficient = targets.weights[row] / targets.temperature;
+        let factor = coefficient / sum;
+        logits.iter_mut().for_each(|value| *value *= factor);
+        logits[target] -= coefficient;
+    }
+    max + sum.ln() - target_logit
+}
+
+fn add_gradients(
+    gradients: &mut LossGradients,
+    rows: &[usize],
+    dlogits: Matrix<'_>,
+    inputs: Matrix<'_>,
+    projection: Matrix<'_>,
+    width: usize,
+) {
+    let mut dinputs = vec![0f32; rows.len() * width];
+    multiply(&mut dinputs, dlogits, projection, 1.0, Threads::Pool);
+    for (&row, dinput) in rows.iter().zip(dinputs.chunks_exact(width)) {
+        gradients.hidden[row * width..][..width].copy_from_slice(dinput);
+    }
+    multiply_accumulate(&mut gradients.weight, dlogits.transposed(), inputs, 1.0, Threads::Pool);
+}

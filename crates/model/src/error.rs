@@ -1,0 +1,130 @@
+//! What can go wrong with files and requests, each a sentence with its facts.
+
+use std::path::PathBuf;
+
+/// Errors of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Reading or writing failed; the message names the path.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// `config.json` is not JSON or lacks a key.
+    #[error("{origin}: {source}")]
+    ConfigSyntax {
+        /// The file, or "the text" where there is none.
+        origin: String,
+        /// What the parser found.
+        source: serde_json::Error,
+    },
+    /// A key has a value that would change the computation in a way this decoder does not implement.
+    #[error("config key `{key}` is {found}, and only {supported} is implemented")]
+    Unsupported {
+        /// The key.
+        key: String,
+        /// Its value.
+        found: String,
+        /// What would do.
+        supported: String,
+    },
+    /// A key that decides a result is missing.
+    #[error("config key `{key}` is missing")]
+    MissingKey {
+        /// The key.
+        key: String,
+    },
+    /// A key has a value that no decoder could use.
+    #[error("config key `{key}` is {found}, expected {expected}")]
+    InvalidKey {
+        /// The key.
+        key: String,
+        /// Its value.
+        found: String,
+        /// What it should be.
+        expected: String,
+    },
+    /// A folder holds neither one file of weights nor an index of several.
+    #[error("{folder}: neither `model.safetensors` nor `model.safetensors.index.json` is there")]
+    NoWeights {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The index is not what it should be.
+    #[error("{path}: {reason}")]
+    Index {
+        /// The index.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The index names a tensor that its shard does not hold.
+    #[error("{path}: the index puts tensor `{tensor}` there, but it is not")]
+    NotInShard {
+        /// The shard.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+    },
+    /// A file of weights is damaged or cut.
+    #[error("{path}: {source}")]
+    Weights {
+        /// The file.
+        path: PathBuf,
+        /// What the reader found.
+        source: safetensors::SafeTensorError,
+    },
+    /// A tensor that the config asks for is not there.
+    #[error("{folder}: tensor `{tensor}` is missing")]
+    MissingTensor {
+        /// The folder of the checkpoint.
+        folder: PathBuf,
+        /// The tensor.
+        tensor: String,
+    },
+    /// Tensors are there that the config does not ask for.
+    #[error("{folder}: {} not part of the model: {}", count(tensors.len()), tensors.join(", "))]
+    UnexpectedTensors {
+        /// The folder of the checkpoint.
+        folder: PathBuf,
+        /// Their names.
+        tensors: Vec<String>,
+    },
+    /// A tensor has another shape than the config says.
+    #[error("{path}: tensor `{tensor}` has shape {found:?}, expected {expected:?}")]
+    WrongShape {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// By the config.
+        expected: Vec<usize>,
+        /// In the file.
+        found: Vec<usize>,
+    },
+    /// A tensor's numbers are of a kind that is not read.
+    #[error("{path}: tensor `{tensor}` is {found}, expected F32, BF16 or F16")]
+    WrongType {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// Its kind.
+        found: String,
+    },
+    /// The config says the output projection is its own, and it is not there.
+    #[error("{folder}: `lm_head.weight` is missing and `tie_word_embeddings` is false")]
+    HeadMissing {
+        /// The folder of the checkpoint.
+        folder: PathBuf,
+    },
+    /// The config says the output projection is the embedding, and the file holds another.
+    #[error("{folder}: `tie_word_embeddings` is true, but `lm_head.weight` differs from `model.embed_tokens.weight`")]
+    TiedHeadDiffers {
+        /// The folder of the checkpoint.
+        folder: PathBuf,
+    },
+}
+
+fn count(tensors: usize) -> String {
+    if tensors == 1 { "1 tensor".to_owned() } else { format!("{tensors} tensors") }
+}

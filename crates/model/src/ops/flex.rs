@@ -1,0 +1,280 @@
+//! The kernels of `worldloom-kernels` on burn's CPU backend.
+
+use super::kernels::{DecoderOps, Float, Kernels};
+use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
+use burn::backend::tensor::IntTensor;
+use burn::tensor::TensorData;
+use std::borrow::Cow;
+use worldloom_kernels as kernels;
+use worldloom_kernels::attention::{Attended, Heads};
+use worldloom_kernels::cross_entropy::{Loss, Targets};
+use worldloom_kernels::rotary::Rotary;
+
+impl Kernels for Flex {
+    fn embedding_forward(weight: &FlexTensor, tokens: &FlexTensor) -> FlexTensor {
+        let [batch, seq] = dims(tokens);
+        let [_, width] = dims(weight);
+        let y = kernels::embedding::embedding(&floats(weight), &integers(tokens), width);
+        tensor(y, &[batch, seq, width])
+    }
+
+    fn embedding_gradient(tokens: &FlexTensor, dy: &FlexTensor, vocabulary: usize) -> FlexTensor {
+        let width = last(dy);
+        let dw = kernels::embedding::embedding_backward(&integers(tokens), &floats(dy), vocabulary, width);
+        tensor(dw, &[vocabulary, width])
+    }
+
+    fn linear_forward(x: &FlexTensor, weight: &FlexTensor) -> FlexTensor {
+        let [outputs, inputs] = dims(weight);
+        let y = kernels::matmul::linear(&floats(x), &floats(weight), inputs);
+        tensor(y, &with_last(x, outputs))
+    }
+
+    fn linear_backward_input(weight: &FlexTensor, dy: &FlexTensor) -> FlexTensor {
+        let inputs = last(weight);
+        let dx = kernels::matmul::linear_backward_input(&floats(weight), &floats(dy), inputs);
+        tensor(dx, &with_last(dy, inputs))
+    }
+
+    fn linear_backward_weight(x: &FlexTensor, dy: &FlexTensor) -> FlexTensor {
+        let (inputs, outputs) = (last(x), last(dy));
+        let dw = kernels::matmul::linear_backward_weight(&floats(x), &floats(dy), inputs);
+        tensor(dw, &[outputs, inputs])
+    }
+
+    fn rms_norm_forward(x: &FlexTensor, weight: &FlexTensor, eps: f32) -> [FlexTensor; 2] {
+        let (y, inverse_rms) = kernels::norm::rms_norm(&floats(x), &floats(weight), eps);
+        [like(y, x), flat(inverse_rms)]
+    }
+
+    fn rms_norm_backward(
+        x: &FlexTensor,
+        weight: &FlexTensor,
+        inverse_rms: &FlexTensor,
+        dy: &FlexTensor,
+    ) -> [FlexTensor; 2] {
+        let (dx, dw) = kernels::norm::rms_norm_backward(&floats(x), &floats(weight), &floats(inverse_rms), &floats(dy));
+        [like(dx, x), like(dw, weight)]
+    }
+
+    fn norm_rotary_forward(
+        x: &FlexTensor,
+        weight: &FlexTensor,
+        tables: &[FlexTensor; 2],
+        positions: &FlexTensor,
+        eps: f32,
+    ) -> [FlexTensor; 2] {
+        let [_, _, heads, _] = dims(x);
+        let (cos, sin, positions) = (floats(&tables[0]), floats(&tables[1]), integers(positions));
+        let rotary = Rotary { cos: &cos, sin: &sin, positions: &positions };
+        let (y, inverse_rms) = kernels::rotary::norm_rotary(&floats(x), &floats(weight), rotary, heads, eps);
+        [like(y, x), flat(inverse_rms)]
+    }
+
+    fn norm_rotary_backward(
+        x: &FlexTensor,
+        weight: &FlexTensor,
+        tables: &[FlexTensor; 2],
+        positions: &FlexTensor,
+        inverse_rms: &FlexTensor,
+        dy: &FlexTensor,
+    ) -> [FlexTensor; 2] {
+        let [_, _, heads, _] = dims(x);
+        let (cos, sin, positions) = (floats(&tables[0]), floats(&tables[1]), integers(positions));
+        let rotary = Rotary { cos: &cos, sin: &sin, positions: &positions };
+        let (dx, dw) = kernels::rotary::norm_rotary_backward(
+            &floats(x),
+            &floats(weight),
+            rotary,
+            heads,
+            &floats(inverse_rms),
+            &floats(dy),
+        );
+        [like(dx, x), like(dw, weight)]
+    }
+
+    fn swiglu_forward(gate: &FlexTensor, up: &FlexTensor) -> FlexTensor {
+        like(kernels::swiglu::swiglu(&floats(gate), &floats(up)), gate)
+    }
+
+    fn swiglu_backward(gate: &FlexTensor, up: &FlexTensor, dy: &FlexTensor) -> [FlexTensor; 2] {
+        let (dgate, dup) = kernels::swiglu::swiglu_backward(&floats(gate), &floats(up), &floats(dy));
+        [like(dgate, gate), like(dup, up)]
+    }
+
+    fn attention_forward(inputs: &[FlexTensor; 3], first_keys: &FlexTensor) -> [FlexTensor; 2] {
+        let [q, k, v] = inputs;
+        let (out, log_sums) =
+            kernels::attention::attention(&floats(q), &floats(k), &floats(v), &integers(first_keys), heads(q, k));
+        [like(out, q), flat(log_sums)]
+    }
+
+    fn attention_backward(
+        inputs: &[FlexTensor; 3],
+        first_keys: &FlexTensor,
+        outputs: &[FlexTensor; 2],
+        dy: &FlexTensor,
+    ) -> [FlexTensor; 3] {
+        let [q, k, v] = inputs;
+        let [out, log_sums] = outputs;
+        let attended = Attended {
+            inputs: [&floats(q), &floats(k), &floats(v)],
+            first_keys: &integers(first_keys),
+            out: &floats(out),
+            log_sums: &floats(log_sums),
+        };
+        let [dq, dk, dv] = kernels::attention::attention_backward(attended, &floats(dy), heads(q, k));
+        [like(dq, q), like(dk, k), like(dv, v)]
+    }
+
+    fn linear_cross_entropy_forward(
+        hidden: &FlexTensor,
+        weight: &FlexTensor,
+        targets: &FlexTensor,
+        row_weights: &FlexTensor,
+        temperature: f32,
+    ) -> FlexTensor {
+        let targets = Targets { tokens: &integers(targets), weights: &floats(row_weights), temperature };
+        let loss =
+            kernels::cross_entropy::linear_cross_entropy(&floats(hidden), &floats(weight), last(weight), targets);
+        total_then_rows(loss)
+    }
+
+    fn linear_cross_entropy_with_gradients(
+        hidden: &FlexTensor,
+        weight: &FlexTensor,
+        targets: &FlexTensor,
+        row_weights: &FlexTensor,
+        temperature: f32,
+    ) -> [FlexTensor; 3] {
+        let targets = Targets { tokens: &integers(targets), weights: &floats(row_weights), temperature };
+        let (loss, gradients) = kernels::cross_entropy::linear_cross_entropy_with_gradients(
+            &floats(hidden),
+            &floats(weight),
+            last(weight),
+            targets,
+        );
+        [total_then_rows(loss), like(gradients.hidden, hidden), like(gradients.weight, weight)]
+    }
+
+    fn scale_by_first(mut x: FlexTensor, by: &FlexTensor) -> FlexTensor {
+        let factor = floats(by)[0];
+        if factor != 1.0 {
+            kernels::scale(x.storage_mut::<f32>(), factor);
+        }
+        x
+    }
+}
+
+impl DecoderOps for Flex {
+    fn embedding(weight: Float<Self>, tokens: IntTensor<Self>) -> Float<Self> {
+        Self::embedding_forward(&weight, &tokens)
+    }
+
+    fn linear(x: Float<Self>, weight: Float<Self>) -> Float<Self> {
+        Self::linear_forward(&x, &weight)
+    }
+
+    fn rms_norm(x: Float<Self>, weight: Float<Self>, eps: f32) -> Float<Self> {
+        let [y, _] = Self::rms_norm_forward(&x, &weight, eps);
+        y
+    }
+
+    fn norm_rotary(
+        x: Float<Self>,
+        weight: Float<Self>,
+        cos: Float<Self>,
+        sin: Float<Self>,
+        positions: IntTensor<Self>,
+        eps: f32,
+    ) -> Float<Self> {
+        let [y, _] = Self::norm_rotary_forward(&x, &weight, &[cos, sin], &positions, eps);
+        y
+    }
+
+    fn swiglu(gate: Float<Self>, up: Float<Self>) -> Float<Self> {
+        Self::swiglu_forward(&gate, &up)
+    }
+
+    fn attention(q: Float<Self>, k: Float<Self>, v: Float<Self>, first_keys: IntTensor<Self>) -> Float<Self> {
+        let [out, _] = Self::attention_forward(&[q, k, v], &first_keys);
+        out
+    }
+
+    fn linear_cross_entropy(
+        hidden: Float<Self>,
+        weight: Float<Self>,
+        targets: IntTensor<Self>,
+        row_weights: Float<Self>,
+        temperature: f32,
+    ) -> Float<Self> {
+        Self::linear_cross_entropy_forward(&hidden, &weight, &targets, &row_weights, temperature)
+    }
+}
+
+/// A contiguous view; only a strided tensor is copied.
+fn floats(tensor: &FlexTensor) -> Cow<'_, [f32]> {
+    match tensor.as_slice::<f32>() {
+        Some(values) => values.into(),
+        None => {
+            let contiguous = tensor.to_contiguous();
+            contiguous.as_slice::<f32>().expect("the decoder computes in f32").to_vec().into()
+        }
+    }
+}
+
+/// Ids, positions and targets come as i32 or i64, by the device's setting.
+fn integers(tensor: &FlexTensor) -> Vec<u32> {
+    let tensor = tensor.to_contiguous();
+    match tensor.as_slice::<i32>() {
+        Some(values) => values.iter().map(|&value| value as u32).collect(),
+        None => {
+            let values = tensor.as_slice::<i64>().expect("integer tensors are i32 or i64");
+            values.iter().map(|&value| u32::try_from(value).unwrap_or(u32::MAX)).collect()
+        }
+    }
+}
+
+fn shape(tensor: &FlexTensor) -> &[usize] {
+    tensor.layout().shape()
+}
+
+fn dims<const D: usize>(tensor: &FlexTensor) -> [usize; D] {
+    shape(tensor).try_into().expect("the rank is fixed by the operation's signature")
+}
+
+fn last(tensor: &FlexTensor) -> usize {
+    *shape(tensor).last().expect("tensors have at least one axis")
+}
+
+fn with_last(tensor: &FlexTensor, width: usize) -> Vec<usize> {
+    let mut shape = shape(tensor).to_vec();
+    *shape.last_mut().expect("tensors have at least one axis") = width;
+    shape
+}
+
+fn heads(q: &FlexTensor, k: &FlexTensor) -> Heads {
+    let [batch, seq, query_heads, head_dim] = dims(q);
+    let [_, _, kv_heads, _] = dims(k);
+    Heads { batch, seq, query_heads, kv_heads, head_dim }
+}
+
+fn tensor(values: Vec<f32>, shape: &[usize]) -> FlexTensor {
+    FlexTensor::from_data(TensorData::new(values, shape.to_vec()))
+}
+
+fn like(values: Vec<f32>, other: &FlexTensor) -> FlexTensor {
+    tensor(values, shape(other))
+}
+
+fn flat(values: Vec<f32>) -> FlexTensor {
+    let len = values.len();
+    tensor(values, &[len])
+}
+
+fn total_then_rows(loss: Loss) -> FlexTensor {
+    let mut values = loss.nll;
+    values.insert(0, loss.total);
+    flat(values)
+}

@@ -1,0 +1,116 @@
+//! The two traits: what a backend computes, and what the graph calls.
+
+use burn::backend::tensor::{FloatTensor, IntTensor};
+use burn::backend::{Backend, backend_extension};
+
+/// A backend's float tensor, for short.
+pub(super) type Float<B> = FloatTensor<B>;
+
+/// What a backend must compute: each operation forward, with the state its backward pass needs, and backward.
+/// Shapes are those of the functions in [`super`].
+pub trait Kernels: Backend {
+    /// Rows of the table.
+    fn embedding_forward(weight: &Float<Self>, tokens: &IntTensor<Self>) -> Float<Self>;
+    /// Gradient to the table of `vocabulary` rows.
+    fn embedding_gradient(tokens: &IntTensor<Self>, dy: &Float<Self>, vocabulary: usize) -> Float<Self>;
+    /// `x wᵀ`.
+    fn linear_forward(x: &Float<Self>, weight: &Float<Self>) -> Float<Self>;
+    /// `dy w`.
+    fn linear_backward_input(weight: &Float<Self>, dy: &Float<Self>) -> Float<Self>;
+    /// `dyᵀ x`.
+    fn linear_backward_weight(x: &Float<Self>, dy: &Float<Self>) -> Float<Self>;
+    /// Output and inverse root mean squares.
+    fn rms_norm_forward(x: &Float<Self>, weight: &Float<Self>, eps: f32) -> [Float<Self>; 2];
+    /// Gradients to the input and the weight.
+    fn rms_norm_backward(
+        x: &Float<Self>,
+        weight: &Float<Self>,
+        inverse_rms: &Float<Self>,
+        dy: &Float<Self>,
+    ) -> [Float<Self>; 2];
+    /// Output and inverse root mean squares of each head; `tables` are cosine and sine.
+    fn norm_rotary_forward(
+        x: &Float<Self>,
+        weight: &Float<Self>,
+        tables: &[Float<Self>; 2],
+        positions: &IntTensor<Self>,
+        eps: f32,
+    ) -> [Float<Self>; 2];
+    /// Gradients to the input and the weight.
+    fn norm_rotary_backward(
+        x: &Float<Self>,
+        weight: &Float<Self>,
+        tables: &[Float<Self>; 2],
+        positions: &IntTensor<Self>,
+        inverse_rms: &Float<Self>,
+        dy: &Float<Self>,
+    ) -> [Float<Self>; 2];
+    /// `silu(gate) · up`.
+    fn swiglu_forward(gate: &Float<Self>, up: &Float<Self>) -> Float<Self>;
+    /// Gradients to gate and up.
+    fn swiglu_backward(gate: &Float<Self>, up: &Float<Self>, dy: &Float<Self>) -> [Float<Self>; 2];
+    /// Output and log denominators; `inputs` are queries, keys and values.
+    fn attention_forward(inputs: &[Float<Self>; 3], first_keys: &IntTensor<Self>) -> [Float<Self>; 2];
+    /// Gradients to queries, keys and values; `outputs` are those of the forward pass.
+    fn attention_backward(
+        inputs: &[Float<Self>; 3],
+        first_keys: &IntTensor<Self>,
+        outputs: &[Float<Self>; 2],
+        dy: &Float<Self>,
+    ) -> [Float<Self>; 3];
+    /// The weighted total followed by each row's loss, `[1 + rows]`.
+    fn linear_cross_entropy_forward(
+        hidden: &Float<Self>,
+        weight: &Float<Self>,
+        targets: &IntTensor<Self>,
+        row_weights: &Float<Self>,
+        temperature: f32,
+    ) -> Float<Self>;
+    /// The same, with the total's gradients to the hidden states and the weight.
+    fn linear_cross_entropy_with_gradients(
+        hidden: &Float<Self>,
+        weight: &Float<Self>,
+        targets: &IntTensor<Self>,
+        row_weights: &Float<Self>,
+        temperature: f32,
+    ) -> [Float<Self>; 3];
+    /// `x` times the first element of `by`.
+    fn scale_by_first(x: Float<Self>, by: &Float<Self>) -> Float<Self>;
+}
+
+/// The differentiable operations, one tensor out each; the macro routes them by backend.
+#[backend_extension(Flex, Autodiff)]
+pub trait DecoderOps: Backend {
+    /// See [`super::embedding`].
+    fn embedding(weight: FloatTensor<Self>, tokens: IntTensor<Self>) -> FloatTensor<Self>;
+    /// See [`super::linear`].
+    fn linear(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// See [`super::rms_norm`].
+    fn rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, eps: f32) -> FloatTensor<Self>;
+    /// See [`super::norm_rotary`].
+    fn norm_rotary(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        cos: FloatTensor<Self>,
+        sin: FloatTensor<Self>,
+        positions: IntTensor<Self>,
+        eps: f32,
+    ) -> FloatTensor<Self>;
+    /// See [`super::swiglu`].
+    fn swiglu(gate: FloatTensor<Self>, up: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// See [`super::attention`].
+    fn attention(
+        q: FloatTensor<Self>,
+        k: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        first_keys: IntTensor<Self>,
+    ) -> FloatTensor<Self>;
+    /// The total, which carries the gradient, followed by each row's loss, which does not.
+    fn linear_cross_entropy(
+        hidden: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        row_weights: FloatTensor<Self>,
+        temperature: f32,
+    ) -> FloatTensor<Self>;
+}

@@ -1,0 +1,138 @@
+//! The decoder's operations on tensors. burn's internals are used in this folder only.
+//!
+//! [`Kernels`] is what a backend computes, forward and backward. [`DecoderOps`] is what the graph calls; `autodiff` has
+//! one backward pass for every backend that has the kernels. [`plain`] says the same with burn's own operations: the
+//! reference that the tests compare with.
+
+mod autodiff;
+mod flex;
+mod kernels;
+pub mod plain;
+
+pub use kernels::{DecoderOps, Kernels};
+
+use burn::backend::Dispatch;
+use burn::tensor::{Int, Tensor};
+
+/// Cosine and sine tables, `[positions, head_dim / 2]`, and the position of each token, `[batch, seq]`.
+#[derive(Clone, Debug)]
+pub struct RotaryTables {
+    /// Cosines of each position's angles.
+    pub cos: Tensor<2>,
+    /// Sines of the same angles.
+    pub sin: Tensor<2>,
+    /// Row of the tables for each token.
+    pub positions: Tensor<2, Int>,
+}
+
+/// What each row of hidden states should have said; see [`linear_cross_entropy`].
+#[derive(Clone, Debug)]
+pub struct RowTargets {
+    /// Target token of each row, `[rows]`; not read where the weight is 0.
+    pub tokens: Tensor<1, Int>,
+    /// Factor of each row's loss, `[rows]`; 0 leaves the row out.
+    pub weights: Tensor<1>,
+    /// The logits are divided by it.
+    pub temperature: f32,
+}
+
+/// The weighted sum of a cross entropy and its parts.
+#[derive(Clone, Debug)]
+pub struct RowLoss {
+    /// `Σ weight · nll`, `[1]`, with its graph.
+    pub total: Tensor<1>,
+    /// `nll` of each row, `[rows]`, 0 where the weight is 0; without a graph.
+    pub nll: Tensor<1>,
+}
+
+/// Rows of the embedding table.
+///
+/// # Shapes
+/// - `weight`: `[vocabulary, hidden]`
+/// - `tokens`: `[batch, seq]`
+/// - output: `[batch, seq, hidden]`
+pub fn embedding(weight: Tensor<2>, tokens: Tensor<2, Int>) -> Tensor<3> {
+    Tensor::from_dispatch(<Dispatch as DecoderOps>::embedding(weight.into_dispatch(), tokens.into_dispatch()))
+}
+
+/// `x wᵀ`: the weight lies as published.
+///
+/// # Shapes
+/// - `x`: `[.., inputs]`
+/// - `weight`: `[outputs, inputs]`
+/// - output: `[.., outputs]`
+pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>) -> Tensor<D> {
+    let (inputs, [_, columns]) = (x.dims()[D - 1], weight.dims());
+    assert_eq!(inputs, columns, "linear: inputs of {inputs}, weight of {columns} columns");
+    Tensor::from_dispatch(<Dispatch as DecoderOps>::linear(x.into_dispatch(), weight.into_dispatch()))
+}
+
+/// `x / sqrt(mean(x²) + eps) · w` over the last axis.
+///
+/// # Shapes
+/// - `x`, output: `[.., width]`
+/// - `weight`: `[width]`
+pub fn rms_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, eps: f32) -> Tensor<D> {
+    let (width, [weights]) = (x.dims()[D - 1], weight.dims());
+    assert_eq!(width, weights, "rms_norm: rows of {width}, weight of {weights}");
+    Tensor::from_dispatch(<Dispatch as DecoderOps>::rms_norm(x.into_dispatch(), weight.into_dispatch(), eps))
+}
+
+/// [`rms_norm`] over each head, then the rotary turn of the head's halves.
+///
+/// # Shapes
+/// - `x`, output: `[batch, seq, heads, head_dim]`
+/// - `weight`: `[head_dim]`
+pub fn norm_rotary(x: Tensor<4>, weight: Tensor<1>, rotary: &RotaryTables, eps: f32) -> Tensor<4> {
+    let RotaryTables { cos, sin, positions } = rotary.clone();
+    Tensor::from_dispatch(<Dispatch as DecoderOps>::norm_rotary(
+        x.into_dispatch(),
+        weight.into_dispatch(),
+        cos.into_dispatch(),
+        sin.into_dispatch(),
+        positions.into_dispatch(),
+        eps,
+    ))
+}
+
+/// `silu(gate) · up`.
+///
+/// # Shapes
+/// - `gate`, `up`, output: the same
+pub fn swiglu<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Tensor<D> {
+    assert_eq!(gate.dims(), up.dims(), "swiglu: gate and up differ in shape");
+    Tensor::from_dispatch(<Dispatch as DecoderOps>::swiglu(gate.into_dispatch(), up.into_dispatch()))
+}
+
+/// Causal attention in which each position sees the keys from `first_keys` of its row to itself.
+///
+/// # Shapes
+/// - `q`, output: `[batch, seq, query_heads, head_dim]`
+/// - `k`, `v`: `[batch, seq, kv_heads, head_dim]`
+/// - `first_keys`: `[batch, seq]`
+pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, first_keys: Tensor<2, Int>) -> Tensor<4> {
+    Tensor::from_dispatch(<Dispatch as DecoderOps>::attention(
+        q.into_dispatch(),
+        k.into_dispatch(),
+        v.into_dispatch(),
+        first_keys.into_dispatch(),
+    ))
+}
+
+/// The output projection and the weighted cross entropy in one: no `[rows, vocabulary]` tensor is kept, and rows of
+/// weight 0 are left out. The gradients are made in the forward pass where there is a graph.
+///
+/// # Shapes
+/// - `hidden`: `[rows, hidden]`
+/// - `weight`: `[vocabulary, hidden]`
+pub fn linear_cross_entropy(hidden: Tensor<2>, weight: Tensor<2>, targets: RowTargets) -> RowLoss {
+    let [rows, _] = hidden.dims();
+    let total_then_rows: Tensor<1> = Tensor::from_dispatch(<Dispatch as DecoderOps>::linear_cross_entropy(
+        hidden.into_dispatch(),
+        weight.into_dispatch(),
+        targets.tokens.into_dispatch(),
+        targets.weights.into_dispatch(),
+        targets.temperature,
+    ));
+    RowLoss { nll: total_then_rows.clone().inner().narrow(0, 1, rows), total: total_then_rows.narrow(0, 0, 1) }
+}

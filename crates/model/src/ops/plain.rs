@@ -1,0 +1,74 @@
+//! The same operations from burn's own, differentiable by burn: slower, and the reference of the fused ones.
+
+use super::{RotaryTables, RowLoss, RowTargets};
+use burn::tensor::{Bool, Int, Tensor, TensorData, activation};
+
+/// See [`super::embedding`].
+pub fn embedding(weight: Tensor<2>, tokens: Tensor<2, Int>) -> Tensor<3> {
+    let ([batch, seq], [_, hidden]) = (tokens.dims(), weight.dims());
+    weight.select(0, tokens.reshape([batch * seq])).reshape([batch, seq, hidden])
+}
+
+/// See [`super::linear`].
+pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>) -> Tensor<D> {
+    let mut shape = x.dims();
+    let ([outputs, inputs], elements) = (weight.dims(), shape.iter().product::<usize>());
+    shape[D - 1] = outputs;
+    x.reshape([elements / inputs, inputs]).matmul(weight.transpose()).reshape(shape)
+}
+
+/// See [`super::rms_norm`].
+pub fn rms_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, eps: f32) -> Tensor<D> {
+    x.clone() / (x.square().mean_dim(D - 1) + eps).sqrt() * weight.unsqueeze()
+}
+
+/// See [`super::norm_rotary`].
+pub fn norm_rotary(x: Tensor<4>, weight: Tensor<1>, rotary: &RotaryTables, eps: f32) -> Tensor<4> {
+    let [batch, seq, _, head_dim] = x.dims();
+    let half = head_dim / 2;
+    let positions = rotary.positions.clone().reshape([batch * seq]);
+    let of_tokens = |table: &Tensor<2>| {
+        let rows = table.clone().select(0, positions.clone());
+        Tensor::cat(vec![rows.clone(), rows], 1).reshape([batch, seq, 1, head_dim])
+    };
+    let normed = rms_norm(x, weight, eps);
+    let (first, second) = (normed.clone().narrow(3, 0, half), normed.clone().narrow(3, half, half));
+    normed * of_tokens(&rotary.cos) + Tensor::cat(vec![second.neg(), first], 3) * of_tokens(&rotary.sin)
+}
+
+/// See [`super::swiglu`].
+pub fn swiglu<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Tensor<D> {
+    activation::silu(gate) * up
+}
+
+/// See [`super::attention`].
+pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, first_keys: Tensor<2, Int>) -> Tensor<4> {
+    let ([batch, seq, query_heads, head_dim], [_, _, kv_heads, _]) = (q.dims(), k.dims());
+    let repeated = |heads: Tensor<4>| {
+        let heads = heads.swap_dims(1, 2).unsqueeze_dim::<5>(2).repeat_dim(2, query_heads / kv_heads);
+        heads.reshape([batch, query_heads, seq, head_dim])
+    };
+    let scores = q.swap_dims(1, 2).matmul(repeated(k).swap_dims(2, 3)) / (head_dim as f32).sqrt();
+    let weights = activation::softmax(scores.mask_fill(hidden_keys(first_keys, query_heads), f32::NEG_INFINITY), 3);
+    weights.matmul(repeated(v)).swap_dims(1, 2)
+}
+
+/// True where a position may not see a key, `[batch, heads, seq, seq]`.
+fn hidden_keys(first_keys: Tensor<2, Int>, heads: usize) -> Tensor<4, Bool> {
+    let ([batch, seq], device) = (first_keys.dims(), first_keys.device());
+    let first_keys: Vec<i64> = first_keys.into_data().iter::<i64>().collect();
+    let visible = |position: usize, key: usize| key <= position % seq && key as i64 >= first_keys[position];
+    let hidden: Vec<bool> = (0..batch * seq)
+        .flat_map(|position| (0..seq).map(move |key| (position, key)))
+        .map(|(p, k)| !visible(p, k))
+        .collect();
+    Tensor::<4, Bool>::from_data(TensorData::new(hidden, [batch, 1, seq, seq]), &device).repeat_dim(1, heads)
+}
+
+/// See [`super::linear_cross_entropy`].
+pub fn linear_cross_entropy(hidden: Tensor<2>, weight: Tensor<2>, targets: RowTargets) -> RowLoss {
+    let log_probs = activation::log_softmax(linear(hidden, weight) / targets.temperature, 1);
+    let nll: Tensor<1> = log_probs.gather(1, targets.tokens.unsqueeze_dim::<2>(1)).squeeze_dim::<1>(1).neg();
+    let counted = targets.weights.clone().inner().not_equal_elem(0.0);
+    RowLoss { total: (nll.clone() * targets.weights).sum(), nll: nll.inner().mask_fill(counted.bool_not(), 0.0) }
+}

@@ -1,0 +1,191 @@
+//! A decoder's parameters as slices by published name, always in the order of the fields; and their gradients.
+
+use crate::Decoder;
+use burn::backend::Flex;
+use burn::backend::flex::FlexTensor;
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
+use burn::tensor::{Gradients as Graph, Tensor};
+use worldloom_kernels as kernels;
+
+/// Reads one parameter: published name, shape, values.
+pub type ReadParameter<'a> = &'a mut dyn FnMut(&str, &[usize], &[f32]);
+/// Changes one parameter in place: published name, shape, values.
+pub type ChangeParameter<'a> = &'a mut dyn FnMut(&str, &[usize], &mut [f32]);
+
+impl Decoder {
+    /// Shows every parameter; no copy on the CPU backend.
+    pub fn for_each_parameter(&self, read: ReadParameter<'_>) {
+        self.visit(&mut Reader { path: Path::default(), read });
+    }
+
+    /// Lets `change` rewrite every parameter, in place where the buffer has no other owner.
+    pub fn update_parameters(self, change: ChangeParameter<'_>) -> Decoder {
+        self.map(&mut Changer { path: Path::default(), change })
+    }
+
+    /// How many numbers the decoder has; a tied head counts once.
+    pub fn num_parameters(&self) -> usize {
+        let mut count = 0;
+        self.for_each_parameter(&mut |_, _, values| count += values.len());
+        count
+    }
+}
+
+/// Sums of gradients, one buffer per parameter in the decoder's order.
+#[derive(Clone, Debug)]
+pub struct Gradients {
+    buffers: Vec<(String, Vec<f32>)>,
+}
+
+impl Gradients {
+    /// All zero, for the parameters of `decoder`.
+    pub fn zeros(decoder: &Decoder) -> Gradients {
+        let mut buffers = Vec::new();
+        decoder.for_each_parameter(&mut |path, _, values| buffers.push((path.to_owned(), vec![0f32; values.len()])));
+        Gradients { buffers }
+    }
+
+    /// Runs the backward pass of `loss` and adds the gradients of `decoder`'s parameters.
+    ///
+    /// A loss without a graph (a row in which nothing is trained reaches no parameter) adds nothing.
+    pub fn accumulate(&mut self, decoder: &Decoder, loss: Tensor<1>) {
+        let mut graph = loss.backward();
+        decoder.visit(&mut Accumulator { next: 0, buffers: &mut self.buffers, graph: &mut graph });
+    }
+
+    /// Sum of the squares of all entries, added in fixed order.
+    pub fn squared_norm(&self) -> f64 {
+        self.buffers.iter().map(|(_, values)| kernels::sum_of_squares(values)).sum()
+    }
+
+    /// Whether no entry is infinite or not a number.
+    pub fn is_finite(&self) -> bool {
+        self.buffers.iter().all(|(_, values)| values.iter().all(|value| value.is_finite()))
+    }
+
+    /// Multiplies every entry.
+    pub fn scale(&mut self, factor: f32) {
+        self.buffers.iter_mut().for_each(|(_, values)| kernels::scale(values, factor));
+    }
+
+    /// The sum of one parameter. Panics on a name that the decoder does not have.
+    pub fn get(&self, path: &str) -> &[f32] {
+        let found = self.buffers.iter().find(|(name, _)| name == path);
+        &found.unwrap_or_else(|| panic!("no gradient of `{path}`: it is not a parameter")).1
+    }
+
+    /// Names and sums in the decoder's order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &[f32])> {
+        self.buffers.iter().map(|(path, values)| (path.as_str(), values.as_slice()))
+    }
+
+    /// Names and sums in the decoder's order, to be rewritten (a sum over devices).
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&str, &mut [f32])> {
+        self.buffers.iter_mut().map(|(path, values)| (path.as_str(), values.as_mut_slice()))
+    }
+
+    /// Sets every entry to zero.
+    pub fn reset(&mut self) {
+        self.buffers.iter_mut().for_each(|(_, values)| values.fill(0.0));
+    }
+}
+
+/// The published name of the parameter being visited.
+#[derive(Default)]
+struct Path(Vec<String>);
+
+impl Path {
+    fn enter(&mut self, name: &str) {
+        self.0.push(name.to_owned());
+    }
+
+    fn exit(&mut self) {
+        self.0.pop();
+    }
+
+    fn name(&self) -> String {
+        self.0.join(".")
+    }
+}
+
+struct Reader<'a> {
+    path: Path,
+    read: ReadParameter<'a>,
+}
+
+impl ModuleVisitor for Reader<'_> {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.enter(name);
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.exit();
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let tensor = param.val();
+        let shape = tensor.dims();
+        with_values(tensor, |values| (self.read)(&self.path.name(), &shape, values));
+    }
+}
+
+struct Changer<'a> {
+    path: Path,
+    change: ChangeParameter<'a>,
+}
+
+impl ModuleMapper for Changer<'_> {
+    fn enter_module(&mut self, name: &str, _: &str) {
+        self.path.enter(name);
+    }
+
+    fn exit_module(&mut self, _: &str, _: &str) {
+        self.path.exit();
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let (id, tensor, mapper) = param.consume();
+        let (shape, device) = (tensor.dims(), tensor.device());
+        let inner = match tensor.inner().try_into_primitive::<Flex>() {
+            Ok(primitive) => Tensor::<D>::from_primitive::<Flex>(self.change_in_place(primitive, &shape)),
+            Err(_) => unreachable!("flex is the only backend that is built in"),
+        };
+        let tensor = if device.is_autodiff() { Tensor::from_inner(inner).require_grad() } else { inner };
+        Param::from_mapped_value(id, tensor, mapper)
+    }
+}
+
+impl Changer<'_> {
+    fn change_in_place(&mut self, primitive: FlexTensor, shape: &[usize]) -> FlexTensor {
+        let mut primitive = primitive.to_contiguous();
+        (self.change)(&self.path.name(), shape, primitive.storage_mut::<f32>());
+        primitive
+    }
+}
+
+struct Accumulator<'a> {
+    next: usize,
+    buffers: &'a mut [(String, Vec<f32>)],
+    graph: &'a mut Graph,
+}
+
+impl ModuleVisitor for Accumulator<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let (_, sum) = &mut self.buffers[self.next];
+        self.next += 1;
+        if let Some(gradient) = param.val().grad_remove(self.graph) {
+            with_values(gradient, |values| kernels::add_assign(sum, values));
+        }
+    }
+}
+
+/// Calls `read` with a tensor's numbers, without a copy on the CPU backend.
+fn with_values<const D: usize>(tensor: Tensor<D>, read: impl FnOnce(&[f32])) {
+    match tensor.inner().try_into_primitive::<Flex>() {
+        Ok(primitive) => {
+            let primitive = primitive.to_contiguous();
+            read(primitive.as_slice::<f32>().expect("parameters are f32"));
+        }
+        Err(_) => unreachable!("flex is the only backend that is built in"),
+    }
+}
