@@ -8,6 +8,7 @@
 
 mod artifact;
 mod error;
+mod evaluation;
 mod prompt;
 mod reject;
 mod rollout;
@@ -17,6 +18,9 @@ mod trajectory;
 
 pub use artifact::{Artifact, ArtifactWriter, FileEntry, InputRef, MANIFEST, Manifest, hash_file, hash_json};
 pub use error::{Error, Result};
+pub use evaluation::{
+    Difference, EVALUATION_FILE, Evaluation, Example, Interval, Measures, Prediction, Predictor, PredictorKind,
+};
 pub use prompt::{PROMPT_FILE, Prompt, PromptTurn};
 pub use reject::{REJECT_FILE, Reject};
 pub use rollout::{Outcome as RolloutOutcome, ROLLOUT_VERSION, Rollout};
