@@ -1,0 +1,124 @@
+//! What the user decides about rendering.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::stage::Stage;
+use crate::template::Templates;
+
+/// What happens to a document that is longer than a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Long {
+    /// It is left out.
+    Drop,
+    /// The system context and the first turns that fit stay, the rest is left out.
+    CutTurns,
+    /// It goes on in further rows, each begun with the system context; a turn too long for a row of its own is cut
+    /// there and has no stop token as target.
+    Window,
+}
+
+/// How one pool is rendered.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RenderConfig {
+    /// The stage, and with it the pool.
+    pub stage: Stage,
+    /// The bundled family of templates, such as `compact`. Either this or `templates`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<String>,
+    /// A folder of templates of the user's: `v0.jinja`, `v1.jinja`, … Either this or `family`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub templates: Option<PathBuf>,
+    /// The template versions that are drawn from, uniformly for each row; they must belong to the stage.
+    pub versions: Vec<u8>,
+    /// Seed of the template draw and of the order of rows.
+    pub seed: u64,
+    /// Tokens a row holds at most; cpt and sft only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row_tokens: Option<usize>,
+    /// What happens to longer documents; cpt and sft only, where sft can only `drop`: its target is at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub long: Option<Long>,
+    /// Whether several documents share a row; cpt and sft only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pack: Option<bool>,
+    /// Prompts longer than this are left out; rl only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_prompt_tokens: Option<usize>,
+    /// Share of documents without anything to train on, 0 to 1, above which the run refuses.
+    pub max_empty_share: f64,
+}
+
+/// The values that rows need.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RowSettings {
+    pub(crate) row_tokens: usize,
+    pub(crate) long: Long,
+    pub(crate) pack: bool,
+}
+
+impl RenderConfig {
+    /// Loads the templates and checks that the versions exist and belong to the stage.
+    pub fn load_templates(&self) -> Result<Templates> {
+        let templates = match (&self.family, &self.templates) {
+            (Some(family), None) => Templates::bundled(family)?,
+            (None, Some(folder)) => Templates::from_folder(folder)?,
+            (Some(_), Some(_)) => return Err(config("family", "given together with `templates`; give one of them")),
+            (None, None) => return Err(config("family", "missing, and no folder in `templates`; give one of them")),
+        };
+        if self.versions.is_empty() {
+            return Err(config("versions", "empty; give at least one template version"));
+        }
+        for &version in &self.versions {
+            self.stage.check_version(version)?;
+            templates.check(version)?;
+        }
+        Ok(templates)
+    }
+
+    /// Checks the numbers.
+    pub fn check(&self) -> Result<()> {
+        if !(0.0..=1.0).contains(&self.max_empty_share) {
+            return Err(config("max_empty_share", &format!("{}, expected 0 to 1", self.max_empty_share)));
+        }
+        match self.stage {
+            Stage::Rl => self.prompt_tokens().map(|_| ()),
+            Stage::Cpt | Stage::Sft => self.row_settings().map(|_| ()),
+        }
+    }
+
+    pub(crate) fn row_settings(&self) -> Result<RowSettings> {
+        let needed = |field| config(field, &format!("missing; stage {} needs it", self.stage));
+        if self.max_prompt_tokens.is_some() {
+            return Err(config("max_prompt_tokens", &format!("is for stage rl, not for {}", self.stage)));
+        }
+        let row_tokens = self.row_tokens.ok_or_else(|| needed("row_tokens"))?;
+        if row_tokens < 2 {
+            return Err(config("row_tokens", &format!("{row_tokens}, expected 2 or more")));
+        }
+        let long = self.long.ok_or_else(|| needed("long"))?;
+        if self.stage == Stage::Sft && long != Long::Drop {
+            return Err(config("long", "sft rows end in their target and can only be dropped; expected `drop`"));
+        }
+        Ok(RowSettings { row_tokens, long, pack: self.pack.ok_or_else(|| needed("pack"))? })
+    }
+
+    pub(crate) fn prompt_tokens(&self) -> Result<usize> {
+        for (field, is_given) in
+            [("row_tokens", self.row_tokens.is_some()), ("long", self.long.is_some()), ("pack", self.pack.is_some())]
+        {
+            if is_given {
+                return Err(config(field, "is for stages cpt and sft; rl writes prompts, not rows"));
+            }
+        }
+        self.max_prompt_tokens.ok_or_else(|| config("max_prompt_tokens", "missing; stage rl needs it"))
+    }
+}
+
+fn config(field: &'static str, detail: &str) -> Error {
+    Error::Config { field, detail: detail.into() }
+}

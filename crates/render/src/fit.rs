@@ -1,0 +1,97 @@
+//! Documents that are longer than a row: dropped, cut at a turn's border, or continued in further rows.
+
+use crate::config::Long;
+use crate::document::{ContextReason, Reason, TrainReason};
+use crate::renderer::Rendered;
+
+/// A document of a row's length at most.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Fitted {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) weights: Vec<f32>,
+}
+
+/// What became of a rendered document. `rendered + repeated = tokens in parts + dropped`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Fit {
+    pub(crate) parts: Vec<Fitted>,
+    /// Tokens written more than once: the system context of further rows.
+    pub(crate) repeated: usize,
+    /// Tokens left out because of the length.
+    pub(crate) dropped: usize,
+    /// Tokens of parts in which nothing would be trained.
+    pub(crate) untrained: usize,
+}
+
+/// Makes a document fit.
+pub(crate) fn fit(rendered: &Rendered, row_tokens: usize, long: Long) -> Fit {
+    let length = rendered.tokens.len();
+    if length <= row_tokens {
+        let whole = Fitted { tokens: rendered.tokens.clone(), weights: rendered.weights() };
+        return Fit { parts: vec![whole], ..Fit::default() };
+    }
+    match long {
+        Long::Drop => Fit { dropped: length, ..Fit::default() },
+        Long::CutTurns => cut_turns(rendered, row_tokens),
+        Long::Window => window(rendered, row_tokens),
+    }
+}
+
+fn cut_turns(rendered: &Rendered, row_tokens: usize) -> Fit {
+    let length = rendered.tokens.len();
+    let fits = rendered.turn_starts.iter().skip(1).copied().filter(|&end| end <= row_tokens).max();
+    let Some(end) = fits else { return Fit { dropped: length, ..Fit::default() } };
+    let weights = rendered.weights()[..end].to_vec();
+    let mut fit = Fit { dropped: length - end, ..Fit::default() };
+    fit.keep(Fitted { tokens: rendered.tokens[..end].to_vec(), weights });
+    fit
+}
+
+fn window(rendered: &Rendered, row_tokens: usize) -> Fit {
+    let length = rendered.tokens.len();
+    let weights = rendered.weights();
+    let context = rendered.turn_starts.first().copied().unwrap_or(length);
+    if context >= row_tokens {
+        return Fit { dropped: length, ..Fit::default() };
+    }
+    let mut fit = Fit::default();
+    let mut ends: Vec<usize> = rendered.turn_starts.iter().skip(1).copied().collect();
+    ends.push(length);
+    let mut start = context;
+    while start < length {
+        let room = row_tokens - context;
+        let border = ends.iter().copied().filter(|&end| end > start && end - start <= room).max();
+        let whole_turn = ends.iter().copied().find(|&end| end > start).unwrap_or(length);
+        let (end, next) = border.map_or((start + room, whole_turn), |end| (end, end));
+        let mut part = Fitted { tokens: rendered.tokens[..context].to_vec(), weights: weights[..context].to_vec() };
+        part.tokens.extend_from_slice(&rendered.tokens[start..end]);
+        part.weights.extend_from_slice(&weights[start..end]);
+        if border.is_none() {
+            forget_stop(rendered, start..end, context, &mut part.weights);
+        }
+        fit.repeated += if start == context { 0 } else { context };
+        fit.dropped += next - end;
+        fit.keep(part);
+        start = next;
+    }
+    fit
+}
+
+/// A cut turn does not end: if the cut fell between its stop token and the line break, the stop is no target.
+fn forget_stop(rendered: &Rendered, cut: std::ops::Range<usize>, context: usize, weights: &mut [f32]) {
+    for span in rendered.spans.iter().filter(|span| span.reason == Reason::Trained(TrainReason::Stop)) {
+        for at in span.range.clone().filter(|at| cut.contains(at)) {
+            weights[context + at - cut.start] = Reason::Context(ContextReason::Masked).weight();
+        }
+    }
+}
+
+impl Fit {
+    fn keep(&mut self, part: Fitted) {
+        if part.weights.iter().any(|&weight| weight > 0.0) {
+            self.parts.push(part);
+        } else {
+            self.untrained += part.tokens.len();
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Tools in one short line: names and argument names.
+
+use serde_json::Value;
+
+/// Longest tools text that is kept when it is not a list of tools, in characters.
+const MAX_PLAIN: usize = 400;
+
+/// `[{"type": "function", "function": {"name": "bash", …}}]` becomes `bash(command)`; what is not a JSON list of tools
+/// is put on one line and cut.
+pub(crate) fn tools_line(action_space: &str) -> String {
+    match serde_json::from_str::<Value>(action_space) {
+        Ok(Value::Array(tools)) => {
+            let names: Option<Vec<String>> = tools.iter().map(signature).collect();
+            names.map_or_else(|| one_line(action_space), |names| names.join(", "))
+        }
+        Ok(tool @ Value::Object(_)) => signature(&tool).unwrap_or_else(|| one_line(action_space)),
+        _ => one_line(action_space),
+    }
+}
+
+/// `name(argument, argument)`, from any of the usual shapes.
+fn signature(tool: &Value) -> Option<String> {
+    if let Value::String(name) = tool {
+        return Some(name.clone());
+    }
+    let tool = tool.get("function").filter(|inner| inner.is_object()).unwrap_or(tool);
+    let name = tool.get("name")?.as_str()?;
+    let schema = ["parameters", "input_schema", "inputSchema", "arguments"].iter().find_map(|key| tool.get(key));
+    let properties = schema.map(|schema| schema.get("properties").unwrap_or(schema));
+    let arguments: Vec<&str> = match properties {
+        Some(Value::Object(properties)) => properties.keys().map(String::as_str).collect(),
+        _ => Vec::new(),
+    };
+    Some(format!("{name}({})", arguments.join(", ")))
+}
+
+fn one_line(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(MAX_PLAIN) {
+        Some((at, _)) => format!("{}…", &line[..at]),
+        None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tools_line;
+
+    #[test]
+    fn tools_become_one_short_line() {
+        let check = |text: &str, expected: &str| assert_eq!(tools_line(text), expected, "{text}");
+        let bash = r#"{"type":"function","function":{"name":"bash","description":"Runs it.","parameters":
+            {"type":"object","properties":{"command":{"type":"string"}}}}}"#;
+        check(&format!("[{bash}]"), "bash(command)");
+        check(bash, "bash(command)");
+        check(r#"[{"name":"a","inputSchema":{"properties":{"x":{},"y":{}}}},{"name":"b"}]"#, "a(x, y), b()");
+        check(r#"["click","type"]"#, "click, type");
+        check("click(x, y)\n  type(text)", "click(x, y) type(text)");
+        check(r#"[1, 2]"#, "[1, 2]");
+        assert_eq!(tools_line(&"é".repeat(500)).chars().count(), 401);
+    }
+}

@@ -1,0 +1,9 @@
+//! What must hold of rendering: spans, control text, templates, chat form, tokenizer, rows and prompts.
+
+mod chat;
+mod control;
+mod rows;
+mod spans;
+mod support;
+mod templates;
+mod tokenizer;

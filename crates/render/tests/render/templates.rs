@@ -1,0 +1,139 @@
+//! Templates: short, different, owned by one stage, and nothing dynamic is lost.
+
+use std::collections::BTreeSet;
+
+use worldloom_render::{Error, PromptStyle, Stage, Templates};
+use worldloom_schema::Domain;
+
+use crate::support::{own_tokenizer, renderer, terminal, trajectory, turn};
+
+#[test]
+fn the_twelve_templates_have_at_most_eight_lines_and_differ() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("templates/compact");
+    let mut sources = BTreeSet::new();
+    for version in 0..12 {
+        let source = fs_err::read_to_string(folder.join(format!("v{version}.jinja"))).unwrap();
+        assert!(source.lines().count() <= 8, "v{version} has {} lines", source.lines().count());
+        assert!(sources.insert(source), "v{version} is a copy of another");
+    }
+    let templates = Templates::compact().unwrap();
+    let system = terminal(&[("ls", "fig", true)]).system;
+    for domain in Domain::ALL {
+        let prompts: BTreeSet<_> = (0..12).map(|v| templates.system_prompt(v, domain, &system).unwrap()).collect();
+        assert_eq!(prompts.len(), 12, "{domain}");
+    }
+}
+
+#[test]
+fn dynamic_parts_are_in_every_template() {
+    let templates = Templates::compact().unwrap();
+    let mut system = terminal(&[("ls", "fig", true)]).system;
+    system.simulation_instruction = Some("Let the disk be full.".into());
+    system.demonstrations = vec!["Example one.".into(), "Example two.".into()];
+    system.initial_state = Some("~ holds {{ a }}.txt\nand b.txt".into());
+    for domain in Domain::ALL {
+        for version in 0..12 {
+            let prompt = templates.system_prompt(version, domain, &system).unwrap();
+            let parts = [
+                "bash(command)",
+                "Let the disk be full.",
+                "Example one.\n\nExample two.",
+                "~ holds {{ a }}.txt\nand b.txt",
+            ];
+            for part in parts {
+                assert_eq!(prompt.matches(part).count(), 1, "v{version} {domain}: {part}\n{prompt}");
+            }
+            let shows_task = domain != Domain::Terminal;
+            assert_eq!(prompt.contains(&system.task_description), shows_task, "v{version} {domain}");
+            assert!(!prompt.contains("{%") && !prompt.contains("\n\n\n"), "v{version} {domain}\n{prompt}");
+        }
+    }
+    system.simulation_instruction = None;
+    system.demonstrations.clear();
+    system.initial_state = None;
+    system.action_space = None;
+    for version in 0..12 {
+        let prompt = templates.system_prompt(version, Domain::Terminal, &system).unwrap();
+        for label in ["Tools", "Task", "Start", "Instruction", "Example", "None", "none"] {
+            assert!(!prompt.contains(label), "v{version} says `{label}` of nothing\n{prompt}");
+        }
+    }
+}
+
+#[test]
+fn terminal_prompts_are_compact_with_our_tokenizer() {
+    let (templates, tokenizer) = (Templates::compact().unwrap(), own_tokenizer());
+    let mut system = terminal(&[("ls", "fig", true)]).system;
+    system.initial_state = None;
+    // The tokenizer of these tests has seen v1 only and has a third of the usual vocabulary.
+    let prompt = templates.system_prompt(1, Domain::Terminal, &system).unwrap();
+    let tokens = tokenizer.encode_untrusted(&prompt).unwrap().unwrap().len();
+    assert!(tokens <= 60, "{tokens} tokens\n{prompt}");
+    for version in 0..12 {
+        let prompt = templates.system_prompt(version, Domain::Terminal, &system).unwrap();
+        assert!(prompt.split_whitespace().count() <= 52, "v{version}\n{prompt}");
+    }
+}
+
+#[test]
+fn a_stage_cannot_use_the_template_of_another() {
+    let renderer = renderer();
+    let trajectory = terminal(&[("ls", "fig", true)]);
+    for version in 0..12u8 {
+        let owner = Stage::of_version(version);
+        for stage in [Stage::Cpt, Stage::Sft, Stage::Rl] {
+            assert_eq!(stage.check_version(version).is_ok(), stage == owner);
+        }
+        assert_eq!(renderer.render_sft(&trajectory, 0, version).is_ok(), owner == Stage::Sft);
+        assert_eq!(renderer.render_rl(&trajectory, 0, version).is_ok(), owner == Stage::Rl);
+        let plain = renderer.render_prompt(&trajectory, 0, PromptStyle::Plain { version });
+        assert_eq!(plain.is_ok(), owner == Stage::Cpt);
+        let tagged = renderer.render_prompt(&trajectory, 0, PromptStyle::Tagged { version });
+        assert_eq!(tagged.is_ok(), owner != Stage::Cpt);
+    }
+    let error = renderer.render_sft(&trajectory, 0, 1).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "template v1 belongs to cpt, not to sft: v0 is for rl, v1 for cpt, v2 and higher for sft"
+    );
+}
+
+#[test]
+fn a_folder_of_the_users_is_a_family() {
+    let folder = tempfile::tempdir().unwrap();
+    fs_err::write(folder.path().join("v1.jinja"), "Mine: {{ role }}").unwrap();
+    fs_err::write(folder.path().join("v3.jinja"), "{{ unknown }}").unwrap();
+    fs_err::write(folder.path().join("notes.txt"), "not a template").unwrap();
+    let templates = Templates::from_folder(folder.path()).unwrap();
+    assert_eq!(templates.versions(), [1, 3]);
+    let system = terminal(&[("ls", "fig", true)]).system;
+    let prompt = templates.system_prompt(1, Domain::Terminal, &system).unwrap();
+    assert_eq!(prompt, "Mine: You are a bash terminal.");
+    let missing = templates.system_prompt(2, Domain::Terminal, &system).unwrap_err();
+    assert!(matches!(missing, Error::NoTemplate { version: 2, .. }) && missing.to_string().contains("v1, v3"));
+    assert!(matches!(templates.system_prompt(3, Domain::Terminal, &system), Err(Error::Template { version: 3, .. })));
+    fs_err::write(folder.path().join("domains.json"), r#"{"terminal": {}}"#).unwrap();
+    assert!(matches!(Templates::from_folder(folder.path()), Err(Error::Domains { .. })));
+    fs_err::remove_file(folder.path().join("domains.json")).unwrap();
+    fs_err::write(folder.path().join("v2.jinja"), "{% if %}").unwrap();
+    assert!(matches!(Templates::from_folder(folder.path()), Err(Error::Template { version: 2, .. })));
+}
+
+#[test]
+fn actions_of_each_kind_have_their_language() {
+    use worldloom_schema::ActionKind::{Code, Command, Keystrokes, Text, ToolCall};
+    let renderer = renderer();
+    let check = |kind, action: &str, language: &str| {
+        let mut turn = turn(0, action, "fig", true);
+        turn.action_kind = kind;
+        let rendered = renderer.render_cpt(&trajectory(Domain::Swe, vec![turn])).unwrap();
+        let text = renderer.tokenizer().decode(&rendered.tokens).unwrap();
+        assert!(text.contains(&format!("**Action:**\n```{language}\n{action}\n```<|im_end|>")), "{text}");
+    };
+    check(Command, "ls", "bash");
+    check(ToolCall, r#"{"name": "f", "arguments": {}}"#, "json");
+    check(Keystrokes, r#"[{"keystrokes": "ls\n"}]"#, "json");
+    check(Keystrokes, "C-c", "text");
+    check(Code, "pyautogui.click(1, 2)", "python");
+    check(Text, "tap 3", "text");
+}

@@ -1,0 +1,95 @@
+//! The tokenizer: trained the same every time, lossless on any text, its added tokens where they belong.
+
+use proptest::prelude::*;
+use worldloom_render::{
+    Control, Error, Renderer, Templates, Tokenizer, TokenizerConfig, run_tokenizer, train_tokenizer,
+};
+use worldloom_schema::{Trajectory, hash_file, write_table};
+
+use crate::support::{episode, own_tokenizer, qwen_tokenizer};
+
+fn texts() -> impl Iterator<Item = String> + Send {
+    (0..80).flat_map(|seed| episode(seed).turns).map(|turn| format!("{} {}", turn.action, turn.observation))
+}
+
+#[test]
+fn training_is_deterministic_and_gives_the_size_asked_for() {
+    let train = || train_tokenizer(400, 2, texts()).unwrap().to_string(true).unwrap();
+    let first = train();
+    for _ in 0..3 {
+        assert!(train() == first, "another training of the same texts differs");
+    }
+    let tokenizer = Tokenizer::from_bytes(first.as_bytes(), "t".as_ref()).unwrap();
+    assert_eq!(tokenizer.vocab_size(), 400);
+    for (id, control) in Control::ALL.into_iter().enumerate() {
+        assert_eq!(tokenizer.control(control), Some(id as u32 + 1), "{}", control.as_str());
+    }
+    assert_eq!(tokenizer.stop_tokens(), [2, 0]);
+    assert!(matches!(train_tokenizer(263, 2, texts()), Err(Error::Config { field: "vocab_size", .. })));
+}
+
+#[test]
+fn added_tokens_are_single_ids_in_trusted_text_and_plain_text_otherwise() {
+    for tokenizer in [own_tokenizer(), qwen_tokenizer()] {
+        for control in Control::ALL {
+            let Some(id) = tokenizer.control(control) else {
+                assert!(matches!(control, Control::ObservationOpen | Control::ObservationClose));
+                continue;
+            };
+            assert_eq!(tokenizer.encode_trusted(control.as_str()).unwrap(), [id]);
+            let plain = tokenizer.encode_untrusted(control.as_str()).unwrap().unwrap();
+            assert!(plain.len() > 1 && plain.iter().all(|&token| !tokenizer.is_added(token)));
+            assert_eq!(tokenizer.decode(&plain).unwrap(), control.as_str());
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_encoded_without_loss(text in any::<String>()) {
+        let tokenizer = own_tokenizer();
+        let tokens = tokenizer.encode_untrusted(&text).unwrap().unwrap();
+        prop_assert_eq!(tokenizer.decode(&tokens).unwrap(), text);
+    }
+}
+
+#[test]
+fn a_tokenizer_is_trained_on_the_cpt_pool() {
+    let folder = tempfile::tempdir().unwrap();
+    let pools = folder.path();
+    write_table::<Trajectory>(&pools.join("cpt.parquet"), (0..300).map(episode)).unwrap();
+    let config = TokenizerConfig { vocab_size: 900, min_frequency: 2, family: "compact".into() };
+    let seen = std::sync::Mutex::new(Vec::new());
+    let progress = |done, total| seen.lock().unwrap().push((done, total));
+    let report = run_tokenizer(&config, pools, pools, &progress).unwrap();
+    assert_eq!(report.counts["trajectories"], 300);
+    assert_eq!(report.tokenizer, hash_file(&pools.join("tokenizer.json")).unwrap());
+    assert_eq!(seen.lock().unwrap().last(), Some(&(600, 600)));
+    let bytes_per_token = report.bytes_per_token["terminal"];
+    assert!(bytes_per_token > 3.0, "{bytes_per_token}");
+    let tokenizer = Tokenizer::open(pools).unwrap();
+    assert_eq!(report.counts["vocab_size"], tokenizer.vocab_size() as u64);
+    let settings: serde_json::Value =
+        serde_json::from_slice(&fs_err::read(pools.join("tokenizer_config.json")).unwrap()).unwrap();
+    assert_eq!(settings["eos_token"], "<|im_end|>");
+    let templates = Templates::compact().unwrap();
+    for version in 0..12 {
+        let mut system = episode(1).system;
+        system.initial_state = None;
+        let prompt = templates.system_prompt(version, worldloom_schema::Domain::Terminal, &system).unwrap();
+        let tokens = tokenizer.encode_untrusted(&prompt).unwrap().unwrap().len();
+        assert!(tokens <= 66, "v{version}: {tokens} tokens\n{prompt}");
+    }
+}
+
+#[test]
+fn a_file_that_is_no_chatml_tokenizer_is_refused_with_its_name() {
+    let bad = Tokenizer::from_bytes(b"{}", "some/tokenizer.json".as_ref()).unwrap_err();
+    assert!(bad.to_string().contains("some/tokenizer.json"), "{bad}");
+    assert!(Tokenizer::open("no/such/folder".as_ref()).unwrap_err().to_string().contains("no/such/folder"));
+    let mut json: serde_json::Value = serde_json::from_slice(include_bytes!("../golden/tokenizer.json")).unwrap();
+    json["added_tokens"].as_array_mut().unwrap().retain(|token| token["content"] != "<|im_start|>");
+    let tokenizer = Tokenizer::from_bytes(json.to_string().as_bytes(), "x.json".as_ref()).unwrap();
+    let error = Renderer::new(tokenizer, Templates::compact().unwrap()).unwrap_err().to_string();
+    assert_eq!(error, "tokenizer `x.json` has no token `<|im_start|>`: the chat form needs it as one id");
+}
