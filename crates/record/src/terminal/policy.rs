@@ -1,0 +1,116 @@
+//! Picks the next command: a family of the episode's group, a form of it, and what fills the form's slots.
+//!
+//! Choices come from the seeded generator and from the snapshot of the real file system, so that most commands make
+//! sense; some are meant to fail, as in real work.
+
+use std::sync::LazyLock;
+
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+
+use super::forms::{FAMILIES, Family, SETUP};
+use super::groups::Group;
+use super::note::{Memory, Need};
+use super::slots::{self, Filled};
+use super::world::Snapshot;
+
+/// Share of commands that are meant to fail; some that are meant to work fail too.
+const FAILURE_SHARE: f64 = 0.18;
+/// Share of commands that add files although there are enough.
+const SETUP_SHARE: f64 = 0.05;
+/// Fewest text files that commands have something to work on.
+const MIN_TEXT_FILES: usize = 2;
+const MAX_TRIES: usize = 60;
+
+/// A command that was chosen.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) command: String,
+    pub(crate) family: &'static str,
+    /// What the state note must tell.
+    pub(crate) needs: Vec<Need>,
+    /// Variables that the command names for the first time.
+    pub(crate) new_variables: Vec<String>,
+    /// Name and body of the function that the command defines.
+    pub(crate) new_function: Option<(String, String)>,
+}
+
+/// The next command of an episode, different from those in `used`.
+pub(crate) fn next_step(
+    world: &Snapshot,
+    memory: &Memory,
+    group: &Group,
+    used: &[String],
+    random: &mut ChaCha8Rng,
+) -> Step {
+    let needs_files = world.iter().filter(|(_, entry)| slots::is_workable(entry)).count() < MIN_TEXT_FILES;
+    if !needs_files && !random.random_bool(SETUP_SHARE) {
+        for _ in 0..MAX_TRIES {
+            let Some(family) = group.families.choose(random) else { break };
+            let forms = forms_of(family);
+            let side = if random.random_bool(FAILURE_SHARE) { &forms.fails } else { &forms.works };
+            if let Some(step) = try_form(family, side, world, memory, used, random) {
+                return step;
+            }
+        }
+    }
+    for _ in 0..MAX_TRIES {
+        if let Some(step) = try_form(&SETUP, &SETUP_FORMS.works, world, memory, used, random) {
+            return step;
+        }
+    }
+    plain("ls", Need::Listing { path: world.cwd.clone(), mode: false, bytes: false })
+}
+
+fn try_form(
+    family: &'static Family,
+    forms: &[(f64, &'static str)],
+    world: &Snapshot,
+    memory: &Memory,
+    used: &[String],
+    random: &mut ChaCha8Rng,
+) -> Option<Step> {
+    let (_, form) = forms.choose_weighted(random, |(weight, _)| *weight).ok()?;
+    let filled = slots::fill(form, world, memory, random)?;
+    let is_short = filled.command.len() <= 8;
+    let repeats = if is_short { used.last() == Some(&filled.command) } else { used.contains(&filled.command) };
+    (!repeats).then(|| step(family.name, filled))
+}
+
+fn step(family: &'static str, filled: Filled) -> Step {
+    let Filled { command, needs, new_variables, new_function, .. } = filled;
+    Step { command, family, needs, new_variables, new_function }
+}
+
+fn plain(command: &str, need: Need) -> Step {
+    let (family, command) = ("list", command.to_owned());
+    Step { command, family, needs: vec![need], new_variables: Vec::new(), new_function: None }
+}
+
+/// The forms of one family, parsed.
+struct Forms {
+    works: Vec<(f64, &'static str)>,
+    fails: Vec<(f64, &'static str)>,
+}
+
+static SETUP_FORMS: LazyLock<Forms> = LazyLock::new(|| Forms { works: parse(SETUP.works), fails: Vec::new() });
+
+static FORMS: LazyLock<Vec<Forms>> = LazyLock::new(|| {
+    let parsed = FAMILIES.iter().map(|family| Forms { works: parse(family.works), fails: parse(family.fails) });
+    parsed.collect()
+});
+
+fn forms_of(family: &Family) -> &'static Forms {
+    let index = FAMILIES.iter().position(|other| other.name == family.name);
+    &FORMS[index.expect("a group holds families of the grammar only")]
+}
+
+/// Weight and form of each line.
+pub(crate) fn parse(table: &'static str) -> Vec<(f64, &'static str)> {
+    let line = |line: &'static str| {
+        let (weight, form) = line.split_once(' ').expect("a line of the grammar is a weight and a form");
+        (weight.parse().expect("the weight of a form is a number"), form)
+    };
+    table.lines().map(line).collect()
+}

@@ -1,0 +1,175 @@
+//! One episode in a lab: choose, note, run, remember; afterwards tell the classes of the turns apart.
+
+use std::time::Duration;
+
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+
+use super::episode::{self, Episode, TurnClass, TurnMetadata};
+use super::groups::{self, Group};
+use super::lab::Lab;
+use super::note::{self, Memory};
+use super::policy::{self, Step};
+use super::shell::{End, Output, Place, Shell};
+use super::words;
+use super::world::Snapshot;
+use crate::Error;
+
+const MIN_TURNS: usize = 4;
+const MAX_TURNS: usize = 12;
+/// Home of the fresh shell that tells whether an output is fixed by the command line alone.
+const PROBE_USER: &str = "probe";
+/// Divides the fields of what the shell tells about itself.
+const FIELD: char = '\u{1f}';
+
+/// A turn as it happened.
+struct Happened {
+    step: Step,
+    note: String,
+    output: Output,
+}
+
+/// Records one episode of `group` in `lab`.
+pub(crate) fn record_episode(
+    lab: &Lab,
+    id: String,
+    group: &Group,
+    limit: Duration,
+    random: &mut ChaCha8Rng,
+) -> Result<Episode, Error> {
+    let users: Vec<&str> = words::USERS.split_whitespace().collect();
+    let user = *users.choose(random).unwrap_or(&"ada");
+    let task = groups::task(group, random);
+    let num_turns = random.random_range(MIN_TURNS..=MAX_TURNS);
+    let home = lab.fresh_home(user)?.display().to_string();
+    let happened = run_turns(lab, user, group, num_turns, limit, random)?;
+    let mut messages = episode::opening(system_text(&home), &task);
+    for (index, Happened { step, note, output }) in happened.into_iter().enumerate() {
+        let class = classify(lab, &step.command, &output, limit, random)?;
+        let exit_code = match output.end {
+            End::Status(status) => Some(status),
+            _ => None,
+        };
+        let metadata = TurnMetadata { note, class, family: step.family.to_owned(), exit_code };
+        messages.extend(episode::turn(index, &step.command, observation(output, limit), metadata));
+    }
+    Ok(Episode {
+        id,
+        source: "worldloom-terminal".to_owned(),
+        license: "CC0-1.0".to_owned(),
+        domain: "terminal".to_owned(),
+        task_group: group.name.clone(),
+        task,
+        initial_state: initial_state(&home, user),
+        tools: episode::tools(),
+        messages,
+    })
+}
+
+/// What a person sees of an output: a killed command says so in a last line.
+pub(crate) fn observation(output: Output, limit: Duration) -> String {
+    let reason = match output.end {
+        End::Status(_) => return output.text,
+        End::TimedOut => format!("[killed: no prompt after {} s]", limit.as_secs_f64()),
+        End::TooLong => "[killed: too much output]".to_owned(),
+        End::Exited => "[the shell ended]".to_owned(),
+    };
+    let line_end = if output.text.is_empty() || output.text.ends_with('\n') { "" } else { "\n" };
+    format!("{}{line_end}{reason}\n", output.text)
+}
+
+/// Starts the shell of an episode in the lab's home `user`.
+pub(crate) fn start_shell(lab: &Lab, user: &str, secret: u64) -> Result<Shell, Error> {
+    let home = lab.slot().join(user);
+    Shell::start(&Place { slot: lab.slot(), home: &home, user, owner: lab.owner() }, secret)
+}
+
+fn run_turns(
+    lab: &Lab,
+    user: &str,
+    group: &Group,
+    num_turns: usize,
+    limit: Duration,
+    random: &mut ChaCha8Rng,
+) -> Result<Vec<Happened>, Error> {
+    let home = lab.slot().join(user);
+    let mut shell = start_shell(lab, user, random.random())?;
+    let mut memory = Memory { home: home.display().to_string(), umask: "022".to_owned(), ..Memory::default() };
+    let (mut world, mut used, mut happened) = (Snapshot::default(), Vec::new(), Vec::new());
+    while happened.len() < num_turns {
+        world = Snapshot::take(&home, &shell.working_directory()?, &world);
+        let step = policy::next_step(&world, &memory, group, &used, random);
+        let note = note::note(&world, &memory, &step.needs);
+        let output = shell.run(&step.command, limit);
+        let end = output.end;
+        used.push(step.command.clone());
+        remember(&mut memory, &step, end);
+        happened.push(Happened { step, note, output });
+        let End::Status(status) = end else { break };
+        memory.status = status;
+        if !recall(&mut shell, &mut memory, limit) {
+            break;
+        }
+    }
+    Ok(happened)
+}
+
+/// Takes over the names that a command introduced.
+fn remember(memory: &mut Memory, step: &Step, end: End) {
+    for name in &step.new_variables {
+        memory.variables.entry(name.clone()).or_default();
+    }
+    if let (Some((name, body)), End::Status(_)) = (&step.new_function, end) {
+        memory.functions.insert(name.clone(), body.clone());
+    }
+    if let Some(rest) = step.command.strip_prefix("unset -f ") {
+        let name = rest.split(';').next().unwrap_or_default();
+        memory.functions.remove(name);
+    }
+}
+
+/// Asks the shell for its umask, `OLDPWD` and the variables, and leaves `$?` as it was. False if it did not answer.
+fn recall(shell: &mut Shell, memory: &mut Memory, limit: Duration) -> bool {
+    let mut question = "umask; printf '%s\\037' \"${OLDPWD-}\"".to_owned();
+    for name in memory.variables.keys() {
+        question.push_str(&format!(" \"${{{name}+set}}\" \"${{{name}-}}\""));
+    }
+    question.push_str(&format!("; (exit {})", memory.status));
+    let answer = shell.run(&question, limit);
+    let Some((umask, rest)) = answer.text.split_once('\n') else { return false };
+    memory.umask = umask.strip_prefix('0').unwrap_or(umask).to_owned();
+    let mut fields = rest.split(FIELD);
+    memory.old_folder = fields.next().unwrap_or_default().to_owned();
+    for value in memory.variables.values_mut() {
+        let (is_set, text) = (fields.next() == Some("set"), fields.next().unwrap_or_default());
+        *value = is_set.then(|| text.to_owned());
+    }
+    matches!(answer.end, End::Status(_))
+}
+
+fn classify(
+    lab: &Lab,
+    command: &str,
+    output: &Output,
+    limit: Duration,
+    random: &mut ChaCha8Rng,
+) -> Result<TurnClass, Error> {
+    if output.end != End::Status(0) || output.on_stderr {
+        return Ok(TurnClass::Error);
+    }
+    if output.text.trim().is_empty() {
+        return Ok(TurnClass::Empty);
+    }
+    lab.fresh_home(PROBE_USER)?;
+    let alone = start_shell(lab, PROBE_USER, random.random())?.run(command, limit);
+    Ok(if alone.text == output.text { TurnClass::Echo } else { TurnClass::State })
+}
+
+fn system_text(home: &str) -> String {
+    format!("You work at a bash shell whose home directory is {home}. Each call runs one command line in that shell.")
+}
+
+fn initial_state(home: &str, user: &str) -> String {
+    format!("{home} is empty; it is the home and working directory of user {user}. umask 022, LC_ALL=C, TZ=UTC.")
+}
