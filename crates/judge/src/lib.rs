@@ -1,1 +1,26 @@
-//! Scores a predicted observation: extraction, rubric, rule, reward.
+//! Scores a predicted observation: extraction, rubric, rule, reward. Text in, numbers out; no files, no network.
+//!
+//! Words: a *completion* is what the model wrote; its *prediction* is the content of the one closed
+//! `<predicted_observation>` block in it ([`extract`]); the *truth* is what the environment really answered. The
+//! *rubric* is five scores from 1 to 5 given by a [`Judge`]; the *rule* is next-state matching ([`Rule`]); the
+//! *reward* mixes the two ([`RewardConfig`]). A *fault* is the policy's doing and costs it everything; a judge that
+//! gives no scores is *unavailable* and says nothing about the policy. [`Metrics`] are what evaluation keeps of one
+//! prediction, [`clustered_mean`] and [`paired_difference`] what it says of many.
+
+mod bootstrap;
+mod error;
+mod extract;
+mod metrics;
+mod reward;
+mod rubric;
+mod rule;
+mod text;
+
+pub use bootstrap::{Interval, clustered_mean, paired_difference};
+pub use error::{Error, Result};
+pub use extract::{CLOSE_TAG, Extraction, Fault, OPEN_TAG, extract, extract_untagged};
+pub use metrics::{Metrics, measure};
+pub use reward::{RewardConfig, RewardParts, Unavailable, Verdict, judge_completion, judge_extraction};
+pub use rubric::{BuiltinJudge, Dimension, Judge, JudgeContext, JudgeOutcome, Score, Scores};
+pub use rule::Rule;
+pub use text::{LineF1, exact_match, line_f1, mask_volatile, normalise, normalised_match};

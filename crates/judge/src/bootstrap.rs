@@ -1,0 +1,123 @@
+//! How sure a mean is: bootstrap intervals that resample whole episodes, since turns of one episode resemble each other.
+
+use std::collections::BTreeMap;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
+
+/// A mean with its 95 % interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// The mean of all values.
+    pub mean: f64,
+    /// The 2.5th percentile of the resampled means.
+    pub low: f64,
+    /// The 97.5th percentile.
+    pub high: f64,
+    /// How many values.
+    pub n: usize,
+    /// How many clusters.
+    pub clusters: usize,
+}
+
+impl Interval {
+    /// Whether 0 lies outside: for a difference, that it is more than chance at this level.
+    pub fn excludes_zero(&self) -> bool {
+        self.low > 0.0 || self.high < 0.0
+    }
+}
+
+/// Mean and percentile bootstrap interval of `(cluster, value)`: each resample draws as many clusters as there are,
+/// with replacement, and takes the mean over all their values. The same values and seed give the same interval.
+/// `None` where there are no values or no resamples.
+pub fn clustered_mean<C: Ord + Copy>(values: &[(C, f64)], resamples: usize, seed: u64) -> Option<Interval> {
+    if values.is_empty() || resamples == 0 {
+        return None;
+    }
+    let mut by_cluster: BTreeMap<C, (f64, usize)> = BTreeMap::new();
+    for (cluster, value) in values {
+        let (sum, count) = by_cluster.entry(*cluster).or_default();
+        *sum += value;
+        *count += 1;
+    }
+    let clusters: Vec<(f64, usize)> = by_cluster.into_values().collect();
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut means: Vec<f64> = (0..resamples)
+        .map(|_| mean((0..clusters.len()).map(|_| clusters[random.random_range(0..clusters.len())])))
+        .collect();
+    means.sort_by(f64::total_cmp);
+    Some(Interval {
+        mean: mean(clusters.iter().copied()),
+        low: percentile(&means, 0.025),
+        high: percentile(&means, 0.975),
+        n: values.len(),
+        clusters: clusters.len(),
+    })
+}
+
+/// Mean and interval of `after − before` over `(cluster, before, after)`, the two taken on the same turn.
+pub fn paired_difference<C: Ord + Copy>(pairs: &[(C, f64, f64)], resamples: usize, seed: u64) -> Option<Interval> {
+    let differences: Vec<(C, f64)> = pairs.iter().map(|(cluster, before, after)| (*cluster, after - before)).collect();
+    clustered_mean(&differences, resamples, seed)
+}
+
+fn mean(clusters: impl Iterator<Item = (f64, usize)>) -> f64 {
+    let (sum, count) = clusters.fold((0.0, 0), |(sum, count), (more, values)| (sum + more, count + values));
+    sum / count as f64
+}
+
+/// Linear between the two nearest of the sorted values.
+fn percentile(sorted: &[f64], share: f64) -> f64 {
+    let position = share * (sorted.len() - 1) as f64;
+    let (below, above) = (sorted[position.floor() as usize], sorted[position.ceil() as usize]);
+    below + (above - below) * position.fract()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// 40 episodes of 5 turns; all turns of an episode have one value.
+    fn equal_turns() -> Vec<(usize, f64)> {
+        (0..200).map(|turn| (turn / 5, if (turn / 5) % 2 == 0 { 1.0 } else { 0.0 })).collect()
+    }
+
+    #[test]
+    fn the_interval_holds_the_mean_and_repeats_with_its_seed() {
+        let interval = clustered_mean(&equal_turns(), 1000, 7).unwrap();
+        assert_eq!((interval.mean, interval.n, interval.clusters), (0.5, 200, 40));
+        assert!(interval.low < 0.5 && 0.5 < interval.high);
+        assert_eq!(clustered_mean(&equal_turns(), 1000, 7), Some(interval));
+        assert_ne!(clustered_mean(&equal_turns(), 1000, 8), Some(interval));
+    }
+
+    #[test]
+    fn the_width_is_that_of_the_episodes_and_not_of_the_turns() {
+        let clustered = clustered_mean(&equal_turns(), 4000, 1).unwrap();
+        let alone: Vec<(usize, f64)> =
+            equal_turns().iter().enumerate().map(|(turn, (_, value))| (turn, *value)).collect();
+        let alone = clustered_mean(&alone, 4000, 1).unwrap();
+        // 1.96 · sqrt(0.25 / 40) = 0.155 on each side; with 200 independent turns 0.069.
+        assert!(((clustered.high - clustered.low) / 2.0 - 0.155).abs() < 0.02);
+        assert!(((alone.high - alone.low) / 2.0 - 0.069).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_paired_difference_cancels_what_both_share() {
+        let pairs: Vec<(usize, f64, f64)> =
+            equal_turns().iter().map(|(episode, value)| (*episode, *value, value + 0.25)).collect();
+        let interval = paired_difference(&pairs, 500, 3).unwrap();
+        assert_eq!((interval.mean, interval.low, interval.high), (0.25, 0.25, 0.25));
+        assert!(interval.excludes_zero());
+        assert!(!clustered_mean(&[(0, -1.0), (1, 1.0)], 500, 3).unwrap().excludes_zero());
+    }
+
+    #[test]
+    fn nothing_has_no_interval_and_one_value_has_no_width() {
+        assert_eq!(clustered_mean::<u32>(&[], 100, 0), None);
+        assert_eq!(clustered_mean(&[("a", 2.0)], 0, 0), None);
+        let one = Interval { mean: 2.0, low: 2.0, high: 2.0, n: 1, clusters: 1 };
+        assert_eq!(clustered_mean(&[("a", 2.0)], 100, 0), Some(one));
+    }
+}

@@ -1,0 +1,30 @@
+//! The one error type of the crate.
+
+/// What a caller can get wrong.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A score is no whole number from 1 to 5. It is refused, not clamped.
+    #[error("a rubric score is {found}, expected a whole number from 1 to 5")]
+    ScoreOutOfRange {
+        /// The number found.
+        found: u8,
+    },
+    /// A weight of the reward mix is negative or not a number.
+    #[error("reward: `{field}` is {found}, expected a number from 0 to 1")]
+    Weight {
+        /// The field of the configuration.
+        field: &'static str,
+        /// Its value.
+        found: f64,
+    },
+    /// The weights of the reward mix do not add up to 1.
+    #[error("reward: `rubric_weight` and `rule_weight` add up to {found}, expected 1")]
+    WeightSum {
+        /// Their sum.
+        found: f64,
+    },
+}
+
+/// Shorthand.
+pub type Result<T> = std::result::Result<T, Error>;

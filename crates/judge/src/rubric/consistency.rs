@@ -1,0 +1,137 @@
+//! Consistency: agreement with the working directory, files and values of earlier turns.
+//!
+//! Every word of the prediction that names something must have occurred: in the history, the action, the initial state
+//! or the truth. A number may be new, being computed, and a path may be a new arrangement of known names; both count
+//! half. In a listing, a name that is known but not there is stale and counts half. On top come contradictions: an
+//! error where there is none or none where there is one, another reason for failing, another working directory.
+
+use std::collections::HashSet;
+
+use worldloom_schema::Domain;
+
+use super::bash::is_error_line;
+use super::words::{Prepared, bare, is_phrase};
+use super::{JudgeContext, Score};
+use crate::text::comparable;
+
+/// Words of messages and sentences; they name nothing.
+const UNNAMED: [&str; 44] = [
+    "a",
+    "an",
+    "the",
+    "and",
+    "or",
+    "of",
+    "to",
+    "in",
+    "on",
+    "at",
+    "for",
+    "with",
+    "is",
+    "are",
+    "was",
+    "be",
+    "not",
+    "no",
+    "such",
+    "file",
+    "files",
+    "directory",
+    "line",
+    "total",
+    "cannot",
+    "failed",
+    "open",
+    "access",
+    "remove",
+    "create",
+    "touch",
+    "stat",
+    "reading",
+    "command",
+    "found",
+    "error",
+    "near",
+    "unexpected",
+    "token",
+    "try",
+    "more",
+    "information",
+    "bash",
+    "usage",
+];
+
+pub(crate) fn score(context: &JudgeContext<'_>, truth: &Prepared, prediction: &Prepared) -> Score {
+    let level = match unfounded_share(context, truth, prediction) {
+        0.0 => Score::MAX,
+        share => Score::graded(-share, [0.0, -0.12, -0.5, -0.75]),
+    };
+    level.min(contradiction_limit(context.domain, truth, prediction))
+}
+
+/// Share of the prediction's names that have no ground.
+fn unfounded_share(context: &JudgeContext<'_>, truth: &Prepared, prediction: &Prepared) -> f64 {
+    let in_truth = names(&truth.joined);
+    let known_texts: Vec<String> = known_texts(context).map(comparable).collect();
+    let known: HashSet<&str> =
+        known_texts.iter().flat_map(|text| names(text)).chain(in_truth.iter().copied()).collect();
+    let lists = is_listing(context.action);
+    let claims: Vec<&str> = prediction.words().map(bare).filter(|word| names_something(word)).collect();
+    let unfounded = claims.iter().map(|claim| match known.contains(claim) {
+        _ if in_truth.contains(claim) => 0.0,
+        true if lists => 0.5,
+        true => 0.0,
+        false if is_number(claim) || is_arrangement(claim, &known) => 0.5,
+        false => 1.0,
+    });
+    unfounded.sum::<f64>() / claims.len().max(1) as f64
+}
+
+/// Everything that was said before the observation.
+pub(crate) fn known_texts<'a>(context: &'a JudgeContext<'_>) -> impl Iterator<Item = &'a str> {
+    let turns = context.history.iter().flat_map(|(action, observation)| [*action, *observation]);
+    turns.chain([context.action]).chain(context.initial_state)
+}
+
+/// Words as they stand, and the parts of paths, assignments and quoted lists.
+fn names(text: &str) -> HashSet<&str> {
+    const BETWEEN: [char; 14] = ['/', '=', ':', ',', '"', '\'', '`', '(', ')', '$', '{', '}', '\\', ';'];
+    let words = text.split_whitespace();
+    words.flat_map(|word| [bare(word)].into_iter().chain(word.split(BETWEEN).map(bare))).collect()
+}
+
+fn names_something(word: &str) -> bool {
+    let has_letter = word.chars().any(char::is_alphanumeric);
+    has_letter && !is_phrase(word) && !word.contains('⟦') && !UNNAMED.contains(&word.to_lowercase().as_str())
+}
+
+fn is_number(word: &str) -> bool {
+    word.parse::<f64>().is_ok()
+}
+
+fn is_arrangement(word: &str, known: &HashSet<&str>) -> bool {
+    word.contains('/')
+        && word
+            .split('/')
+            .all(|part| part.is_empty() || part.chars().all(|letter| letter == '.') || known.contains(part))
+}
+
+fn is_listing(action: &str) -> bool {
+    matches!(action.split_whitespace().next(), Some("ls" | "find" | "tree" | "dir"))
+}
+
+/// The most that is left where the prediction contradicts the state.
+fn contradiction_limit(domain: Domain, truth: &Prepared, prediction: &Prepared) -> Score {
+    let fails = |text: &Prepared| domain == Domain::Terminal && text.lines().any(is_error_line);
+    let reasons =
+        |text: &Prepared| text.words().filter(|word| is_phrase(word)).map(String::from).collect::<HashSet<_>>();
+    let place = |text: &Prepared| text.text.starts_with(['/', '~']) && text.num_words() == 1 && text.num_lines() == 1;
+    if fails(truth) != fails(prediction) || place(truth) && place(prediction) && truth.text != prediction.text {
+        Score(2)
+    } else if fails(truth) && reasons(truth).is_disjoint(&reasons(prediction)) {
+        Score(3)
+    } else {
+        Score::MAX
+    }
+}
