@@ -47,7 +47,7 @@ impl Gradients {
 
     /// Runs the backward pass of `loss` and adds the gradients of `decoder`'s parameters.
     ///
-    /// A loss without a graph (a row in which nothing is trained reaches no parameter) adds nothing.
+    /// The decoder must be on an autodiff device and the same that `loss` came from.
     pub fn accumulate(&mut self, decoder: &Decoder, loss: Tensor<1>) {
         let mut graph = loss.backward();
         decoder.visit(&mut Accumulator { next: 0, buffers: &mut self.buffers, graph: &mut graph });

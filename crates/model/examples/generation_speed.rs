@@ -1,0 +1,58 @@
+//! Tokens per second of generation, by batch size, for a small decoder with fresh weights and prompts of 400 tokens.
+//!
+//! ```text
+//! cargo run --release -p worldloom-model --example generation_speed
+//! ```
+
+use std::time::Instant;
+
+use burn::tensor::Device;
+use worldloom_model::generate::{Generator, Request, Sampling};
+use worldloom_model::{Decoder, ModelConfig};
+
+const CONFIG: &str = r#"{
+    "model_type": "qwen3", "vocab_size": 2048, "hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 6,
+    "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+    "max_position_embeddings": 1024, "tie_word_embeddings": true
+}"#;
+const PROMPT_TOKENS: usize = 400;
+
+/// A run: how many prompts, completions of each, and tokens of each completion.
+struct Case {
+    num_prompts: usize,
+    group: usize,
+    new_tokens: usize,
+}
+
+#[expect(clippy::print_stdout, reason = "an example shows its figures")]
+fn main() {
+    let config = ModelConfig::from_json(CONFIG).expect("the config above is valid");
+    let generator = Generator::new(&Decoder::init(&config, 1, &Device::flex()), &config);
+    println!("{} threads", rayon::current_num_threads());
+    for (num_prompts, group, new_tokens) in [(16, 1, 1), (1, 1, 128), (1, 8, 64), (8, 1, 64), (8, 8, 64), (64, 1, 64)] {
+        let case = Case { num_prompts, group, new_tokens };
+        let fastest = (0..3).map(|_| seconds(&generator, &case)).fold(f64::INFINITY, f64::min);
+        let (prompt_tokens, tokens) = (num_prompts * PROMPT_TOKENS, num_prompts * group * new_tokens);
+        println!(
+            "{num_prompts:>2} prompts x {group} completions x {new_tokens:>3} tokens: {fastest:.3} s, {:.0} new tokens/s, \
+             {:.0} prompt tokens/s",
+            tokens as f64 / fastest,
+            prompt_tokens as f64 / fastest,
+        );
+    }
+}
+
+fn seconds(generator: &Generator, case: &Case) -> f64 {
+    let prompt = |salt: usize| (0..PROMPT_TOKENS).map(|i| ((i * i * 31 + i * 7 + salt * 97) % 2048) as u32).collect();
+    let sampling = Sampling::plain(case.new_tokens, 1.0, vec![]);
+    let request = |seed| Request {
+        prompt: prompt(seed),
+        num_completions: case.group,
+        seed: seed as u64,
+        sampling: sampling.clone(),
+    };
+    let requests: Vec<Request> = (0..case.num_prompts).map(request).collect();
+    let start = Instant::now();
+    generator.generate(&requests, &mut |_, _| ()).expect("the requests fit the model");
+    start.elapsed().as_secs_f64()
+}

@@ -1,0 +1,110 @@
+//! Times training steps: `cargo run --release -p worldloom-model --example step -- [small|medium] [steps]`.
+//!
+//! Run it with `MIMALLOC_PURGE_DELAY=-1`, as the program sets for itself, and `RAYON_NUM_THREADS` for the threads.
+
+use burn::tensor::Device;
+use std::collections::BTreeMap;
+use std::time::Instant;
+use worldloom_kernels::{AdamWStep, adamw};
+use worldloom_model::{Decoder, Gradients, Layout, ModelConfig, token_tensor};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Rows of a batch, and the sizes of the model.
+struct Shape {
+    batch: usize,
+    vocab_size: usize,
+    hidden_size: usize,
+    intermediate_size: usize,
+    head_dim: usize,
+}
+
+/// 2.6 million parameters beside the embedding: the models of the quickstart.
+const SMALL: Shape = Shape { batch: 8, vocab_size: 2048, hidden_size: 192, intermediate_size: 512, head_dim: 32 };
+/// 12.6 million parameters: the shape of the published measurements of burn and PyTorch.
+const MEDIUM: Shape = Shape { batch: 4, vocab_size: 4096, hidden_size: 384, intermediate_size: 1024, head_dim: 64 };
+const SEQ: usize = 512;
+
+fn config(shape: &Shape) -> ModelConfig {
+    ModelConfig {
+        vocab_size: shape.vocab_size,
+        hidden_size: shape.hidden_size,
+        intermediate_size: shape.intermediate_size,
+        num_hidden_layers: 6,
+        num_attention_heads: 6,
+        num_key_value_heads: 2,
+        head_dim: shape.head_dim,
+        rms_norm_eps: 1e-6,
+        rope_theta: 1e6,
+        max_position_embeddings: SEQ,
+        tie_word_embeddings: shape.head_dim == SMALL.head_dim,
+        bos_token_id: None,
+        eos_token_id: Vec::new(),
+        initializer_range: 0.02,
+        other: Default::default(),
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let shape = if arguments.first().is_some_and(|name| name == "medium") { MEDIUM } else { SMALL };
+    let steps: u64 = arguments.get(1).and_then(|steps| steps.parse().ok()).unwrap_or(10);
+    let device = Device::flex().autodiff();
+    let mut decoder = Decoder::init(&config(&shape), 1, &device);
+    let mut out = std::io::stdout();
+    report(&mut out, format!("{} parameters, {} x {SEQ} tokens", decoder.num_parameters(), shape.batch));
+    let num_tokens = shape.batch * SEQ;
+    let ids: Vec<u32> =
+        (0..num_tokens).map(|i| ((i as u64 * 2_654_435_761 >> 7) % shape.vocab_size as u64) as u32).collect();
+    let weights = vec![1.0 / num_tokens as f32; num_tokens];
+    let mut gradients = Gradients::zeros(&decoder);
+    let mut moments: BTreeMap<String, [Vec<f32>; 2]> = gradients
+        .iter()
+        .map(|(path, values)| (path.to_owned(), [vec![0.0; values.len()], vec![0.0; values.len()]]))
+        .collect();
+    for step in 1..=steps {
+        let start = Instant::now();
+        let layout = Layout::causal(shape.batch, SEQ, &device);
+        let tokens = token_tensor(&ids, shape.batch, SEQ, &device);
+        let loss = decoder.weighted_nll(tokens, &layout, &ids, &weights, 1.0);
+        let value: f32 = loss.clone().into_scalar();
+        let forward = start.elapsed();
+        gradients.reset();
+        gradients.accumulate(&decoder, loss);
+        let backward = start.elapsed() - forward;
+        let norm = gradients.squared_norm().sqrt();
+        let hyper = AdamWStep {
+            learning_rate: 1e-3,
+            weight_decay: 0.1,
+            beta1: 0.9,
+            beta2: 0.95,
+            epsilon: 1e-8,
+            step,
+            gradient_scale: (1.0 / (norm + 1e-6)).min(1.0) as f32,
+        };
+        decoder = decoder.update_parameters(&mut |path, _, values| {
+            if let Some([m, v]) = moments.get_mut(path) {
+                adamw(values, gradients.get(path), m, v, &hyper);
+            }
+        });
+        let all = start.elapsed();
+        let ms = |time: std::time::Duration| time.as_secs_f64() * 1e3;
+        let update = all - forward - backward;
+        report(
+            &mut out,
+            format!(
+                "step {step}: loss {value:.4}, forward {:.0} ms, backward {:.0} ms, update {:.0} ms, all {:.0} ms",
+                ms(forward),
+                ms(backward),
+                ms(update),
+                ms(all)
+            ),
+        );
+    }
+}
+
+fn report(out: &mut impl std::io::Write, line: String) {
+    // A closed pipe ends the report, not the measurement.
+    let _ = writeln!(out, "{line}");
+}

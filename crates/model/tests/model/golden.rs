@@ -1,0 +1,176 @@
+//! Logits, losses and every gradient of the reference implementation (`tests/golden`), within the tolerances that its
+//! README states for float32: logits 1e-4, each gradient 1e-4 in relative norm.
+
+use crate::support::{Golden, golden_dir, largest_difference, relative_norm};
+use burn::tensor::{Device, Tensor};
+use worldloom_model::{Decoder, Gradients, Layout, load, token_tensor};
+
+const CASES: [&str; 2] = ["qwen3-tied", "qwen3-untied"];
+
+/// Targets and weights of labels that are not shifted: position `t` predicts label `t + 1`, −100 does not count.
+fn shifted(labels: &[i32], seq: usize) -> (Vec<u32>, Vec<f32>) {
+    let next = |t: usize| if (t + 1).is_multiple_of(seq) { -100 } else { labels[t + 1] };
+    let next: Vec<i32> = (0..labels.len()).map(next).collect();
+    let counted = next.iter().filter(|&&label| label >= 0).count() as f32;
+    let weight = |&label: &i32| if label >= 0 { 1.0 / counted } else { 0.0 };
+    (next.iter().map(|&label| label.max(0) as u32).collect(), next.iter().map(weight).collect())
+}
+
+fn values(tensor: Tensor<3>) -> Vec<f32> {
+    tensor.into_data().iter::<f32>().collect()
+}
+
+fn check_gradients(decoder: &Decoder, golden: &Golden, loss: Tensor<1>) {
+    let mut gradients = Gradients::zeros(decoder);
+    gradients.accumulate(decoder, loss);
+    let mut checked = 0;
+    for (name, gradient) in gradients.iter() {
+        let error = relative_norm(gradient, &golden.floats(&format!("grad.{name}")));
+        assert!(error < 1e-4, "gradient of {name}: relative norm of the error {error}");
+        checked += 1;
+    }
+    let expected = golden.names().iter().filter(|name| name.starts_with("grad.")).count();
+    assert_eq!(checked, expected, "every gradient of the file is compared");
+    let norm = gradients.squared_norm().sqrt();
+    let expected = f64::from(golden.floats("grad_norm")[0]);
+    assert!((norm / expected - 1.0).abs() < 1e-5, "gradient norm {norm}, expected {expected}");
+}
+
+#[test]
+fn logits_loss_and_every_gradient_equal_the_reference() {
+    for case in CASES {
+        let golden = Golden::open(case, "golden.safetensors");
+        let device = Device::flex().autodiff();
+        let (decoder, _) = load(&golden_dir(case), &device).unwrap();
+        let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
+        let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
+        let layout = Layout::causal(batch, seq, &device);
+
+        let logits = values(decoder.logits(tokens.clone(), &layout));
+        let error = largest_difference(&logits, &golden.floats("logits"));
+        assert!(error < 1e-4, "{case}: logits differ by {error}");
+
+        let (targets, weights) = shifted(&golden.integers("labels"), seq);
+        let losses = decoder.row_losses(tokens, &layout, &targets, &weights, 1.0);
+        let loss: f32 = losses.total.clone().into_scalar();
+        let expected = golden.floats("loss")[0];
+        assert!((loss - expected).abs() < 1e-5, "{case}: loss {loss}, expected {expected}");
+        let rows: Vec<f32> = losses.nll.into_data().iter::<f32>().collect();
+        let rows: Vec<f32> = rows.chunks(seq).flat_map(|row| row[..seq - 1].to_vec()).collect();
+        let error = largest_difference(&rows, &golden.floats("nll"));
+        assert!(error < 1e-4, "{case}: losses of rows differ by {error}");
+        check_gradients(&decoder, &golden, losses.total);
+    }
+}
+
+#[test]
+fn hidden_states_after_every_block_equal_the_reference() {
+    for case in CASES {
+        let golden = Golden::open(case, "golden.safetensors");
+        let device = Device::flex();
+        let (decoder, config) = load(&golden_dir(case), &device).unwrap();
+        let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
+        let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
+        let layout = Layout::causal(batch, seq, &device);
+        let rotary = decoder.rotary(&layout);
+        let mut stream = decoder.embed(tokens.clone());
+        for layer in 0..config.num_hidden_layers {
+            let error = largest_difference(&values(stream.clone()), &golden.floats(&format!("hidden.{layer}")));
+            assert!(error < 1e-4, "{case}: stream before block {layer} differs by {error}");
+            stream = decoder.block(layer, stream, &rotary, &layout);
+        }
+        let last = golden.floats(&format!("hidden.{}", config.num_hidden_layers));
+        let error = largest_difference(&values(decoder.hidden(tokens, &layout)), &last);
+        assert!(error < 1e-4, "{case}: hidden states differ by {error}");
+    }
+}
+
+#[test]
+fn packed_documents_have_the_logits_and_gradients_of_each_alone() {
+    for case in CASES {
+        let golden = Golden::open(case, "packed.safetensors");
+        let device = Device::flex().autodiff();
+        let (decoder, _) = load(&golden_dir(case), &device).unwrap();
+        let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
+        let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
+        let (positions, segments) = (golden.tokens("position_ids"), golden.tokens("segment_ids"));
+        let layout = Layout::new(&positions, &segments, batch, seq, &device);
+
+        let logits = values(decoder.logits(tokens.clone(), &layout));
+        let error = largest_difference(&logits, &golden.floats("logits"));
+        assert!(error < 1e-4, "{case}: packed logits differ by {error}");
+
+        let (targets, weights) = shifted(&golden.integers("labels"), seq);
+        let counted = weights.iter().filter(|&&weight| weight > 0.0).count() as i32;
+        assert_eq!(counted, golden.integers("n_valid")[0]);
+        let loss = decoder.weighted_nll(tokens, &layout, &targets, &weights, 1.0);
+        let (found, expected) = (loss.clone().into_scalar::<f32>(), golden.floats("loss")[0]);
+        assert!((found - expected).abs() < 1e-5, "{case}: packed loss {found}, expected {expected}");
+        check_gradients(&decoder, &golden, loss);
+    }
+}
+
+#[test]
+fn left_padding_changes_nothing() {
+    for case in CASES {
+        let golden = Golden::open(case, "padded.safetensors");
+        let device = Device::flex();
+        let (decoder, config) = load(&golden_dir(case), &device).unwrap();
+        let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
+        let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
+        // Padding is a segment of its own.
+        let segments = golden.tokens("attention_mask");
+        let positions: Vec<u32> = golden.integers("position_ids").iter().map(|&p| p.max(0) as u32).collect();
+        let logits = values(decoder.logits(tokens, &Layout::new(&positions, &segments, batch, seq, &device)));
+        let expected = golden.floats("logits");
+        for (token, _) in segments.iter().enumerate().filter(|&(_, &mask)| mask == 1) {
+            let row = token * config.vocab_size..(token + 1) * config.vocab_size;
+            let error = largest_difference(&logits[row.clone()], &expected[row]);
+            assert!(error < 1e-4, "{case}: logits of token {token} differ by {error}");
+        }
+    }
+}
+
+#[test]
+fn greedy_continuation_by_full_passes_equals_the_reference_cache() {
+    for case in CASES {
+        let golden = Golden::open(case, "decode.safetensors");
+        let device = Device::flex();
+        let (decoder, config) = load(&golden_dir(case), &device).unwrap();
+        let mut tokens = golden.tokens("prompt_ids");
+        let expected = golden.floats("logits");
+        for (step, &token) in golden.tokens("tokens").iter().enumerate() {
+            let seq = tokens.len();
+            let layout = Layout::causal(1, seq, &device);
+            let logits = values(decoder.logits(token_tensor(&tokens, 1, seq, &device), &layout));
+            let last = &logits[(seq - 1) * config.vocab_size..];
+            let error = largest_difference(last, &expected[step * config.vocab_size..][..config.vocab_size]);
+            assert!(error < 1e-4, "{case}: logits before token {step} differ by {error}");
+            let best = (0..last.len()).max_by(|&a, &b| last[a].total_cmp(&last[b])).unwrap();
+            assert_eq!(best as u32, token, "{case}: token {step}");
+            tokens.push(token);
+        }
+    }
+}
+
+#[test]
+fn token_log_probs_are_the_negative_losses_and_follow_the_temperature() {
+    let golden = Golden::open("qwen3-tied", "golden.safetensors");
+    let device = Device::flex().autodiff();
+    let (decoder, config) = load(&golden_dir("qwen3-tied"), &device).unwrap();
+    let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
+    let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
+    let layout = Layout::causal(batch, seq, &device);
+    let (targets, weights) = shifted(&golden.integers("labels"), seq);
+    let selected: Vec<bool> = weights.iter().map(|&weight| weight > 0.0).collect();
+    let logits = golden.floats("logits");
+    for temperature in [1.0, 0.7] {
+        let found = decoder.token_log_probs(tokens.clone(), &layout, &targets, &selected, temperature);
+        for (row, logits) in logits.chunks(config.vocab_size).enumerate() {
+            let scaled: Vec<f64> = logits.iter().map(|&l| f64::from(l) / f64::from(temperature)).collect();
+            let log_sum = scaled.iter().map(|l| l.exp()).sum::<f64>().ln();
+            let expected = if selected[row] { scaled[targets[row] as usize] - log_sum } else { 0.0 };
+            assert!((f64::from(found[row]) - expected).abs() < 1e-4, "row {row} at temperature {temperature}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Golden files and seeded numbers for the tests.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use safetensors::{Dtype, SafeTensors};
+use std::path::PathBuf;
+use worldloom_model::ModelConfig;
+
+/// A case under `tests/golden`.
+pub(crate) fn golden_dir(case: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case)
+}
+
+/// One file of golden tensors.
+pub(crate) struct Golden(Vec<u8>);
+
+impl Golden {
+    pub(crate) fn open(case: &str, file: &str) -> Golden {
+        Golden(fs_err::read(golden_dir(case).join(file)).unwrap())
+    }
+
+    pub(crate) fn names(&self) -> Vec<String> {
+        SafeTensors::deserialize(&self.0).unwrap().names().into_iter().map(str::to_owned).collect()
+    }
+
+    pub(crate) fn shape(&self, name: &str) -> Vec<usize> {
+        SafeTensors::deserialize(&self.0).unwrap().tensor(name).unwrap().shape().to_vec()
+    }
+
+    pub(crate) fn floats(&self, name: &str) -> Vec<f32> {
+        self.words(name, Dtype::F32).into_iter().map(f32::from_le_bytes).collect()
+    }
+
+    pub(crate) fn integers(&self, name: &str) -> Vec<i32> {
+        self.words(name, Dtype::I32).into_iter().map(i32::from_le_bytes).collect()
+    }
+
+    pub(crate) fn tokens(&self, name: &str) -> Vec<u32> {
+        self.integers(name).into_iter().map(|id| id as u32).collect()
+    }
+
+    fn words(&self, name: &str, dtype: Dtype) -> Vec<[u8; 4]> {
+        let file = SafeTensors::deserialize(&self.0).unwrap();
+        let view = file.tensor(name).unwrap();
+        assert_eq!(view.dtype(), dtype, "{name}");
+        view.data().chunks_exact(4).map(|word| word.try_into().unwrap()).collect()
+    }
+}
+
+pub(crate) fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, |max, d| if d > max || d.is_nan() { d } else { max })
+}
+
+/// `|a − b| / |b|` over all entries.
+pub(crate) fn relative_norm(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let square = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>();
+    let difference = square(&mut a.iter().zip(b).map(|(a, b)| f64::from(a - b)));
+    (difference / square(&mut b.iter().map(|&b| f64::from(b)))).sqrt()
+}
+
+/// Seeded numbers in −1..1.
+pub(crate) fn random(len: usize, seed: u64) -> Vec<f32> {
+    let mut generator = ChaCha8Rng::seed_from_u64(seed);
+    (0..len).map(|_| generator.random_range(-1.0..1.0)).collect()
+}
+
+pub(crate) fn random_tokens(len: usize, vocabulary: u32, seed: u64) -> Vec<u32> {
+    let mut generator = ChaCha8Rng::seed_from_u64(seed);
+    (0..len).map(|_| generator.random_range(0..vocabulary)).collect()
+}
+
+/// A small config with odd sizes: three query heads on one key head, head width not `hidden / heads`.
+pub(crate) fn small_config(tied: bool) -> ModelConfig {
+    ModelConfig::from_json(&format!(
+        r#"{{"model_type": "qwen3", "vocab_size": 97, "hidden_size": 40, "intermediate_size": 56,
+            "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 10,
+            "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "max_position_embeddings": 256,
+            "tie_word_embeddings": {tied}, "initializer_range": 0.2}}"#
+    ))
+    .unwrap()
+}
+
+/// Runs `work` in a rayon pool of its own.
+pub(crate) fn with_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
+    rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
+}

@@ -1,0 +1,313 @@
+//! Weights and configurations in and out: identity, and every kind of damage with its own error.
+
+use crate::support::{golden_dir, small_config};
+use burn::tensor::Device;
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use std::collections::BTreeMap;
+use std::path::Path;
+use tempfile::TempDir;
+use worldloom_model::{Decoder, Error, ModelConfig, SaveDType, load, save};
+
+type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+
+fn bits(decoder: &Decoder) -> Vec<(String, Vec<u32>)> {
+    let mut bits = Vec::new();
+    decoder.for_each_parameter(&mut |name, _, values| {
+        bits.push((name.to_owned(), values.iter().map(|value| value.to_bits()).collect()));
+    });
+    bits
+}
+
+fn saved(tied: bool) -> TempDir {
+    let (dir, config) = (tempfile::tempdir().unwrap(), small_config(tied));
+    save(&Decoder::init(&config, 3, &Device::flex()), &config, dir.path(), SaveDType::F32).unwrap();
+    dir
+}
+
+fn read(path: &Path) -> Tensors {
+    let bytes = fs_err::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    file.tensors()
+        .into_iter()
+        .map(|(name, view)| (name, (view.dtype(), view.shape().to_vec(), view.data().to_vec())))
+        .collect()
+}
+
+fn write(path: &Path, tensors: &Tensors) {
+    let views = tensors
+        .iter()
+        .map(|(name, (dtype, shape, bytes))| (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap()));
+    fs_err::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+/// Loads a saved model whose tensors were changed.
+fn load_changed(tied: bool, change: impl FnOnce(&mut Tensors)) -> Result<(Decoder, ModelConfig), Error> {
+    let dir = saved(tied);
+    let path = dir.path().join("model.safetensors");
+    let mut tensors = read(&path);
+    change(&mut tensors);
+    write(&path, &tensors);
+    load(dir.path(), &Device::flex())
+}
+
+/// Splits a saved model in two shards with an index.
+fn shard(dir: &Path) -> serde_json::Value {
+    let path = dir.join("model.safetensors");
+    let tensors = read(&path);
+    fs_err::remove_file(&path).unwrap();
+    let (mut shards, mut map) = ([Tensors::new(), Tensors::new()], serde_json::Map::new());
+    for (index, (name, tensor)) in tensors.into_iter().enumerate() {
+        map.insert(name.clone(), format!("model-{}.safetensors", index % 2).into());
+        shards[index % 2].insert(name, tensor);
+    }
+    for (index, shard) in shards.iter().enumerate() {
+        write(&dir.join(format!("model-{index}.safetensors")), shard);
+    }
+    serde_json::json!({ "metadata": {}, "weight_map": map })
+}
+
+fn write_index(dir: &Path, index: &serde_json::Value) {
+    fs_err::write(dir.join("model.safetensors.index.json"), index.to_string()).unwrap();
+}
+
+#[test]
+fn save_then_load_is_the_identity() {
+    for tied in [true, false] {
+        let (dir, config) = (tempfile::tempdir().unwrap(), small_config(tied));
+        let decoder = Decoder::init(&config, 9, &Device::flex().autodiff());
+        save(&decoder, &config, dir.path(), SaveDType::F32).unwrap();
+        let (loaded, found) = load(dir.path(), &Device::flex()).unwrap();
+        assert_eq!(bits(&decoder), bits(&loaded));
+        assert_eq!(found.tie_word_embeddings, tied);
+        assert_eq!(read(&dir.path().join("model.safetensors")).contains_key("lm_head.weight"), !tied);
+    }
+}
+
+#[test]
+fn a_published_checkpoint_saved_again_has_the_same_tensors() {
+    for case in ["qwen3-tied", "qwen3-untied"] {
+        let (decoder, config) = load(&golden_dir(case), &Device::flex()).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        save(&decoder, &config, dir.path(), SaveDType::F32).unwrap();
+        assert_eq!(read(&golden_dir(case).join("model.safetensors")), read(&dir.path().join("model.safetensors")));
+        let bytes = fs_err::read(dir.path().join("model.safetensors")).unwrap();
+        let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
+        assert_eq!(header.metadata().as_ref().unwrap()["format"], "pt");
+    }
+}
+
+#[test]
+fn half_precision_is_read_as_its_value() {
+    let dir = saved(true);
+    let decoder = load(dir.path(), &Device::flex()).unwrap().0;
+    let config = small_config(true);
+    let rounded = tempfile::tempdir().unwrap();
+    save(&decoder, &config, rounded.path(), SaveDType::BF16).unwrap();
+    let (loaded, _) = load(rounded.path(), &Device::flex()).unwrap();
+    for ((_, exact), (_, loaded)) in bits(&decoder).iter().zip(bits(&loaded)) {
+        for (&exact, loaded) in exact.iter().zip(loaded) {
+            assert_eq!(half::bf16::from_f32(f32::from_bits(exact)).to_f32().to_bits(), loaded);
+        }
+    }
+    let (halves, _) = load_changed(true, |tensors| {
+        for (dtype, _, bytes) in tensors.values_mut() {
+            let floats = bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap()));
+            *bytes = floats.flat_map(|value| half::f16::from_f32(value).to_le_bytes()).collect();
+            *dtype = Dtype::F16;
+        }
+    })
+    .unwrap();
+    for ((_, exact), (_, loaded)) in bits(&decoder).iter().zip(bits(&halves)) {
+        for (&exact, loaded) in exact.iter().zip(loaded) {
+            assert_eq!(half::f16::from_f32(f32::from_bits(exact)).to_f32().to_bits(), loaded);
+        }
+    }
+}
+
+#[test]
+fn shards_load_as_one_file_does() {
+    let dir = saved(false);
+    let whole = load(dir.path(), &Device::flex()).unwrap().0;
+    let index = shard(dir.path());
+    write_index(dir.path(), &index);
+    assert_eq!(bits(&whole), bits(&load(dir.path(), &Device::flex()).unwrap().0));
+}
+
+#[test]
+fn a_shard_that_lacks_an_indexed_tensor_is_named() {
+    let dir = saved(false);
+    let mut index = shard(dir.path());
+    index["weight_map"]["model.norm.weight"] = "model-0.safetensors".into();
+    let moved = read(&dir.path().join("model-0.safetensors")).contains_key("model.norm.weight");
+    if moved {
+        index["weight_map"]["model.norm.weight"] = "model-1.safetensors".into();
+    }
+    write_index(dir.path(), &index);
+    match load(dir.path(), &Device::flex()) {
+        Err(Error::NotInShard { path, tensor }) => {
+            assert_eq!(tensor, "model.norm.weight");
+            assert!(path.ends_with(if moved { "model-1.safetensors" } else { "model-0.safetensors" }));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_missing_shard_a_broken_index_and_a_path_in_it_are_named() {
+    let dir = saved(false);
+    let index = shard(dir.path());
+    write_index(dir.path(), &index);
+    fs_err::remove_file(dir.path().join("model-1.safetensors")).unwrap();
+    let error = load(dir.path(), &Device::flex()).unwrap_err();
+    assert!(matches!(error, Error::Io(_)) && error.to_string().contains("model-1.safetensors"), "{error}");
+    for (text, part) in [
+        ("{", "EOF"),
+        ("{\"weight_map\": {}}", "empty"),
+        ("{\"weight_map\": {\"a\": \"../model.safetensors\"}}", "plain file name"),
+    ] {
+        fs_err::write(dir.path().join("model.safetensors.index.json"), text).unwrap();
+        let error = load(dir.path(), &Device::flex()).unwrap_err();
+        assert!(matches!(error, Error::Index { .. }) && error.to_string().contains(part), "{error}");
+    }
+}
+
+#[test]
+fn a_missing_tensor_is_named() {
+    let error = load_changed(true, |tensors| drop(tensors.remove("model.layers.1.mlp.up_proj.weight"))).unwrap_err();
+    assert!(matches!(&error, Error::MissingTensor { tensor, .. } if tensor == "model.layers.1.mlp.up_proj.weight"));
+}
+
+#[test]
+fn an_unexpected_tensor_is_named() {
+    let error = load_changed(true, |tensors| {
+        let tensor = tensors["model.norm.weight"].clone();
+        tensors.insert("model.layers.2.input_layernorm.weight".to_owned(), tensor);
+    })
+    .unwrap_err();
+    assert!(
+        matches!(&error, Error::UnexpectedTensors { tensors, .. } if tensors == &["model.layers.2.input_layernorm.weight"])
+    );
+    assert!(error.to_string().contains("1 tensor not part of the model"), "{error}");
+}
+
+#[test]
+fn a_wrong_shape_and_a_wrong_kind_are_named() {
+    let error = load_changed(true, |tensors| {
+        tensors.get_mut("model.layers.0.mlp.down_proj.weight").unwrap().1 = vec![56, 40];
+    })
+    .unwrap_err();
+    match error {
+        Error::WrongShape { tensor, expected, found, .. } => {
+            assert_eq!(
+                (tensor.as_str(), expected, found),
+                ("model.layers.0.mlp.down_proj.weight", vec![40, 56], vec![56, 40])
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    let error = load_changed(true, |tensors| tensors.get_mut("model.norm.weight").unwrap().0 = Dtype::I32).unwrap_err();
+    assert!(matches!(&error, Error::WrongType { tensor, .. } if tensor == "model.norm.weight"), "{error}");
+}
+
+#[test]
+fn a_head_must_be_there_or_tied_and_a_repeated_tied_head_must_be_equal() {
+    let missing = load_changed(false, |tensors| drop(tensors.remove("lm_head.weight"))).unwrap_err();
+    assert!(matches!(missing, Error::HeadMissing { .. }), "{missing}");
+    let repeat = |tensors: &mut Tensors| {
+        let embedding = tensors["model.embed_tokens.weight"].clone();
+        tensors.insert("lm_head.weight".to_owned(), embedding);
+    };
+    assert!(load_changed(true, repeat).is_ok());
+    let differs = load_changed(true, |tensors| {
+        repeat(tensors);
+        tensors.get_mut("lm_head.weight").unwrap().2[0] ^= 1;
+    })
+    .unwrap_err();
+    assert!(matches!(differs, Error::TiedHeadDiffers { .. }), "{differs}");
+}
+
+#[test]
+fn a_cut_file_and_an_empty_folder_are_named() {
+    let dir = saved(true);
+    let path = dir.path().join("model.safetensors");
+    let bytes = fs_err::read(&path).unwrap();
+    for len in [0, 7, 100, bytes.len() - 1] {
+        fs_err::write(&path, &bytes[..len]).unwrap();
+        let error = load(dir.path(), &Device::flex()).unwrap_err();
+        assert!(error.to_string().contains("model.safetensors"), "{len} bytes: {error}");
+    }
+    fs_err::remove_file(&path).unwrap();
+    assert!(matches!(load(dir.path(), &Device::flex()).unwrap_err(), Error::NoWeights { .. }));
+    fs_err::remove_file(dir.path().join("config.json")).unwrap();
+    assert!(load(dir.path(), &Device::flex()).unwrap_err().to_string().contains("config.json"));
+}
+
+#[test]
+fn both_published_spellings_of_a_config_are_the_same_model() {
+    for case in ["qwen3-tied", "qwen3-untied"] {
+        let [ours, hub] = ["config.json", "config.hub.json"]
+            .map(|file| ModelConfig::from_file(&golden_dir(case).join(file)).unwrap());
+        assert_eq!(ModelConfig { other: hub.other.clone(), ..ours.clone() }, hub);
+        assert_eq!(ours.rope_theta, 1e6);
+        assert_eq!(ModelConfig::from_json(&ours.to_json()).unwrap(), ours);
+        assert_eq!(ours.other["max_window_layers"], 28, "unused keys are kept");
+    }
+}
+
+#[test]
+fn token_ids_of_a_config_may_be_none_one_or_several() {
+    let config = |ids: &str| {
+        let text = small_config(true).to_json().replace("\"eos_token_id\": null", &format!("\"eos_token_id\": {ids}"));
+        ModelConfig::from_json(&text)
+    };
+    for (text, ids) in [("null", vec![]), ("7", vec![7]), ("[7, 9]", vec![7, 9])] {
+        let read = config(text).unwrap();
+        assert_eq!(read.eos_token_id, ids);
+        assert_eq!(ModelConfig::from_json(&read.to_json()).unwrap(), read);
+    }
+    assert!(config("\"seven\"").unwrap_err().to_string().contains("eos_token_id"));
+}
+
+#[test]
+fn a_config_that_asks_for_another_computation_is_refused_by_the_key() {
+    let text = fs_err::read_to_string(golden_dir("qwen3-tied").join("config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let changed = |key: &str, value: serde_json::Value| {
+        let mut config = config.clone();
+        config[key] = value;
+        ModelConfig::from_json(&config.to_string()).map(drop).map_err(|error| error.to_string())
+    };
+    let refused = [
+        ("model_type", serde_json::json!("qwen3_moe"), "model_type"),
+        ("hidden_act", serde_json::json!("gelu"), "hidden_act"),
+        ("attention_bias", serde_json::json!(true), "attention_bias"),
+        ("attention_dropout", serde_json::json!(0.1), "attention_dropout"),
+        ("rope_scaling", serde_json::json!({"rope_type": "yarn", "factor": 4.0}), "rope_scaling.rope_type"),
+        ("rope_parameters", serde_json::json!({"rope_type": "linear", "rope_theta": 1e6}), "rope_parameters.rope_type"),
+        ("partial_rotary_factor", serde_json::json!(0.5), "partial_rotary_factor"),
+        ("quantization_config", serde_json::json!({"bits": 4}), "quantization_config"),
+        ("layer_types", serde_json::json!(["full_attention", "sliding_attention", "full_attention"]), "layer_types[1]"),
+        ("layer_types", serde_json::json!(["full_attention"]), "layer_types"),
+        ("num_key_value_heads", serde_json::json!(3), "num_key_value_heads"),
+        ("head_dim", serde_json::json!(15), "head_dim"),
+        ("hidden_size", serde_json::json!(0), "hidden_size"),
+        ("vocab_size", serde_json::json!("many"), "vocab_size"),
+        ("vocab_size", serde_json::Value::Null, "vocab_size"),
+        ("rope_theta", serde_json::json!(5.0), "rope_theta"),
+    ];
+    for (key, value, named) in refused {
+        let error = changed(key, value.clone()).expect_err(&format!("{key} = {value}"));
+        assert!(error.contains(&format!("`{named}`")), "{key} = {value}: {error}");
+    }
+    let mut sliding = config.clone();
+    sliding["use_sliding_window"] = true.into();
+    sliding["sliding_window"] = 4096.into();
+    sliding["max_window_layers"] = 2.into();
+    let error = ModelConfig::from_json(&sliding.to_string()).unwrap_err().to_string();
+    assert!(error.contains("`use_sliding_window`"), "{error}");
+    // A window that no layer uses changes nothing.
+    sliding["max_window_layers"] = 28.into();
+    assert!(ModelConfig::from_json(&sliding.to_string()).is_ok());
+    assert!(changed("some_new_key", serde_json::json!({"a": 1})).is_ok());
+    assert!(ModelConfig::from_json("{").unwrap_err().to_string().starts_with("config: "));
+}
