@@ -91,7 +91,7 @@ pub enum TurnClass {
     Error,
     /// Nothing but blanks was printed.
     Empty,
-    /// A fresh bash in a fresh, empty directory prints the same.
+    /// A bash that has done nothing, in an empty directory, prints the same.
     Echo,
     /// The output needs earlier turns.
     State,

@@ -79,6 +79,13 @@ impl Lab {
         }
         Ok(home)
     }
+
+    /// Removes everything in the home called `user`, which stays the same folder.
+    pub(crate) fn empty_home(&self, user: &str) -> Result<(), Error> {
+        let home = self.slot.join(user);
+        fs_err::set_permissions(&home, PermissionsExt::from_mode(0o755))?;
+        clear(&home)
+    }
 }
 
 impl Drop for Lab {

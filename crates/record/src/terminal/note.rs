@@ -116,6 +116,9 @@ fn describe_entry(world: &Snapshot, path: &str, shown: &str, entry: &Entry, want
             if bytes {
                 facts.push(format!("{} B", entry.bytes));
             }
+            if entry.links > 1 {
+                facts.push(format!("{} links", entry.links));
+            }
             if content {
                 facts.push(quoted(text));
             }
@@ -170,4 +173,58 @@ fn shorten(text: &str, limit: usize) -> String {
         return text.to_owned();
     }
     text.chars().take(limit - 3).chain("...".chars()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+
+    fn world() -> Snapshot {
+        let mut world = Snapshot { cwd: "src".to_owned(), ..Snapshot::default() };
+        let file = |text: &str| Kind::File(text.to_owned());
+        for (path, kind, mode) in [
+            ("src", Kind::Folder, 0o755),
+            ("src/a.txt", file("apple\nfig\n"), 0o644),
+            ("src/lib", Kind::Folder, 0o700),
+            ("src/to", Kind::Link("a.txt".to_owned()), 0o777),
+        ] {
+            world.insert(path, Entry { kind, mode, bytes: 10, links: 1 });
+        }
+        world
+    }
+
+    fn path(path: &str, shown: &str) -> Need {
+        Need::Path { path: path.to_owned(), shown: shown.to_owned(), content: true, bytes: false, mode: false }
+    }
+
+    #[test]
+    fn a_note_tells_the_working_directory_and_what_is_needed_once() {
+        let memory = Memory { status: 1, umask: "022".to_owned(), home: "/lab".to_owned(), ..Memory::default() };
+        let listing = Need::Listing { path: "src".to_owned(), mode: true, bytes: false };
+        let needs = [
+            listing.clone(),
+            listing,
+            path("src/a.txt", "a.txt"),
+            path("src/lib", "lib"),
+            path("src/to", "to"),
+            path("src/no", "no"),
+            Need::Variable("x".to_owned()),
+            Need::Status,
+            Need::OldFolder,
+        ];
+        let expected = expect![[
+            r#"cwd: ~/src | ls: a.txt 644, lib/ 700, to@ 777 | a.txt: "apple","fig" | lib/: empty | to: -> a.txt, "apple","fig" | no: missing | $x: unset | $? 1 | old: unset"#
+        ]];
+        expected.assert_eq(&note(&world(), &memory, &needs));
+    }
+
+    #[test]
+    fn a_long_note_is_cut_at_the_limit() {
+        let needs: Vec<Need> = (0..100).map(|number| Need::Missing(format!("word{number}"))).collect();
+        let note = note(&world(), &Memory::default(), &needs);
+        assert_eq!(note.chars().count(), MAX_NOTE_CHARS);
+        assert!(note.ends_with("..."));
+    }
 }

@@ -16,7 +16,7 @@ use super::slots::{self, Filled};
 use super::world::Snapshot;
 
 /// Share of commands that are meant to fail; some that are meant to work fail too.
-const FAILURE_SHARE: f64 = 0.18;
+const FAILURE_SHARE: f64 = 0.22;
 /// Share of commands that add files although there are enough.
 const SETUP_SHARE: f64 = 0.05;
 /// Fewest text files that commands have something to work on.

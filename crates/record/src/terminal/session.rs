@@ -18,8 +18,8 @@ use crate::Error;
 
 const MIN_TURNS: usize = 4;
 const MAX_TURNS: usize = 12;
-/// Home of the fresh shell that tells whether an output is fixed by the command line alone.
-const PROBE_USER: &str = "probe";
+/// User of the blank shell that tells whether an output is fixed by the command line alone.
+const BLANK_USER: &str = "blank";
 /// Divides the fields of what the shell tells about itself.
 const FIELD: char = '\u{1f}';
 
@@ -44,9 +44,10 @@ pub(crate) fn record_episode(
     let num_turns = random.random_range(MIN_TURNS..=MAX_TURNS);
     let home = lab.fresh_home(user)?.display().to_string();
     let happened = run_turns(lab, user, group, num_turns, limit, random)?;
+    let mut blank = Blank { lab, shell: None };
     let mut messages = episode::opening(system_text(&home), &task);
     for (index, Happened { step, note, output }) in happened.into_iter().enumerate() {
-        let class = classify(lab, &step.command, &output, limit, random)?;
+        let class = blank.classify(&step.command, &output, limit, random)?;
         let exit_code = match output.end {
             End::Status(status) => Some(status),
             _ => None,
@@ -135,7 +136,9 @@ fn recall(shell: &mut Shell, memory: &mut Memory, limit: Duration) -> bool {
     for name in memory.variables.keys() {
         question.push_str(&format!(" \"${{{name}+set}}\" \"${{{name}-}}\""));
     }
-    question.push_str(&format!("; (exit {})", memory.status));
+    if memory.status != 0 {
+        question.push_str(&format!("; (exit {})", memory.status));
+    }
     let answer = shell.run(&question, limit);
     let Some((umask, rest)) = answer.text.split_once('\n') else { return false };
     memory.umask = umask.strip_prefix('0').unwrap_or(umask).to_owned();
@@ -148,22 +151,48 @@ fn recall(shell: &mut Shell, memory: &mut Memory, limit: Duration) -> bool {
     matches!(answer.end, End::Status(_))
 }
 
-fn classify(
-    lab: &Lab,
-    command: &str,
-    output: &Output,
-    limit: Duration,
-    random: &mut ChaCha8Rng,
-) -> Result<TurnClass, Error> {
-    if output.end != End::Status(0) || output.on_stderr {
-        return Ok(TurnClass::Error);
+/// A shell that has done nothing, in an empty home, and never does: commands run in subshells of it.
+struct Blank<'a> {
+    lab: &'a Lab,
+    shell: Option<Shell>,
+}
+
+impl Blank<'_> {
+    /// What `command` prints there.
+    fn run(&mut self, command: &str, limit: Duration, random: &mut ChaCha8Rng) -> Result<String, Error> {
+        let shell = match &mut self.shell {
+            Some(shell) => {
+                self.lab.empty_home(BLANK_USER)?;
+                shell
+            }
+            None => {
+                self.lab.fresh_home(BLANK_USER)?;
+                self.shell.insert(start_shell(self.lab, BLANK_USER, random.random())?)
+            }
+        };
+        let output = shell.run(&format!("(\n{command}\n)"), limit);
+        if !matches!(output.end, End::Status(_)) {
+            self.shell = None;
+        }
+        Ok(output.text)
     }
-    if output.text.trim().is_empty() {
-        return Ok(TurnClass::Empty);
+
+    fn classify(
+        &mut self,
+        command: &str,
+        output: &Output,
+        limit: Duration,
+        random: &mut ChaCha8Rng,
+    ) -> Result<TurnClass, Error> {
+        if output.end != End::Status(0) || output.on_stderr {
+            return Ok(TurnClass::Error);
+        }
+        if output.text.trim().is_empty() {
+            return Ok(TurnClass::Empty);
+        }
+        let is_echo = self.run(command, limit, random)? == output.text;
+        Ok(if is_echo { TurnClass::Echo } else { TurnClass::State })
     }
-    lab.fresh_home(PROBE_USER)?;
-    let alone = start_shell(lab, PROBE_USER, random.random())?.run(command, limit);
-    Ok(if alone.text == output.text { TurnClass::Echo } else { TurnClass::State })
 }
 
 fn system_text(home: &str) -> String {

@@ -7,7 +7,8 @@
 //!
 //! stdout and stderr are two datagram sockets with one reader: their order is the order of the writes, and the
 //! sender's address still says which of the two a piece came from. `setsid` takes the shell off our terminal (an
-//! interactive shell would fight for it) and makes it the leader of a group that can be killed as a whole.
+//! interactive shell would fight for it) and makes it the leader of a group that can be killed as a whole. The shell
+//! keeps an idle terminal of its own for its settings, or it would complain about them after each killed command.
 
 use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
@@ -27,6 +28,8 @@ use crate::Error;
 const MAX_OUTPUT_BYTES: usize = 64 * 1024;
 /// How long a fresh shell may take to its first prompt, on a machine that is busy.
 const START_SECONDS: u64 = 60;
+/// Starts the shell with a terminal as descriptor 2 and the socket as 9; the first line typed puts the socket back.
+const LAUNCH: &str = "exec bash --noprofile --norc --noediting -i 9>&2 2<>/dev/ptmx";
 const POLL: Duration = Duration::from_millis(50);
 const MARK: char = '\u{1d}';
 
@@ -82,7 +85,7 @@ impl Shell {
         let (receiver, [stdout, stderr]) = output_sockets(place.slot)?;
         receiver.set_read_timeout(Some(POLL))?;
         let mut command = Command::new("setsid");
-        command.args(["bash", "--noprofile", "--norc", "--noediting", "-i"]).env_clear();
+        command.args(["sh", "-c", LAUNCH]).env_clear();
         command.envs([("LC_ALL", "C"), ("TZ", "UTC"), ("PATH", "/usr/bin:/bin"), ("TERM", "dumb")]);
         command.env("HOME", place.home).env("USER", place.user).current_dir(place.home);
         command.stdin(Stdio::piped()).stdout(OwnedFd::from(stdout)).stderr(OwnedFd::from(stderr));
@@ -119,7 +122,7 @@ impl Shell {
     fn set_up(&mut self) -> Result<(), Error> {
         let secret = &self.mark[1..];
         let line = format!(
-            "set +o history; set +H; ulimit -f 4096; umask 022; unset OLDPWD; PS2= PS1=$'\\x1d{secret}$?\\x1d'"
+            "exec 2>&9 9>&-; set +o history; set +H; ulimit -f 4096; umask 022; unset OLDPWD; PS2= PS1=$'\\x1d{secret}$?\\x1d'"
         );
         let output = self.run(&line, Duration::from_secs(START_SECONDS));
         match output.end {

@@ -1,5 +1,8 @@
 //! Fills the slots of a form. The table of slots stands in `forms`.
 
+mod files;
+mod marks;
+
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
@@ -7,13 +10,11 @@ use rand_chacha::ChaCha8Rng;
 use super::content::{self, random_word};
 use super::note::{Memory, Need};
 use super::words;
-use super::world::{Entry, Kind, Snapshot, is_below, join, name, parent};
+use super::world::{Entry, Snapshot, name};
 
 /// Longest file that text commands work on: observations and notes stay short.
 const MAX_TEXT_BYTES: usize = 160;
 const MAX_TEXT_LINES: usize = 10;
-/// Most files whose contents one note tells.
-const MAX_FILES_TOLD: usize = 4;
 
 /// A form with its slots filled.
 #[derive(Debug, Default)]
@@ -49,6 +50,7 @@ pub(crate) fn fill(form: &str, world: &Snapshot, memory: &Memory, random: &mut C
         rest = after;
     }
     filler.filled.command.push_str(rest);
+    filler.drop_told_twice();
     Some(filler.filled)
 }
 
@@ -91,7 +93,7 @@ impl Filler<'_> {
             "d" | "d2" | "de" | "df" | "dr" | "dl" | "dx" => self.folder(slot),
             "nf" | "nf2" | "m" => self.new_file(slot == "m"),
             "nd" | "nd2" | "md" => self.new_folder(slot == "md"),
-            "up" | "b" | "x" | "xc" | "nx" | "c1" => self.from_names(slot),
+            "up" | "b" | "x" | "xc" | "nx" | "c1" => self.name_slot(slot),
             "w" | "w2" | "w3" | "w4" | "t" | "tu" | "a" | "ch" | "ch2" | "bad" => self.word(slot),
             "n" | "n2" | "n3" | "s" | "k" | "o" | "so" | "um" => self.number(slot),
             "v" | "u" | "i" | "j" | "nv" | "ni" | "uv" | "vw" | "chv" => self.variable(slot),
@@ -101,6 +103,15 @@ impl Filler<'_> {
         }?;
         self.filled.bound.push((slot.to_owned(), text.clone()));
         Some(text)
+    }
+
+    /// A tree of the working directory tells its listing too.
+    fn drop_told_twice(&mut self) {
+        let cwd = &self.world.cwd;
+        let tells_all = |need: &Need| matches!(need, Need::Tree { path, .. } if path == cwd);
+        if self.filled.needs.iter().any(tells_all) {
+            self.filled.needs.retain(|need| !matches!(need, Need::Listing { path, .. } if path == cwd));
+        }
     }
 
     /// Picks the file first where a word or a line of it comes before its name, as in `grep @t @f`.
@@ -121,152 +132,6 @@ impl Filler<'_> {
         files.choose(self.random)?.text().map(str::to_owned)
     }
 
-    /// Picks a path for which `fits` holds, preferring what is near the working directory.
-    fn pick(&mut self, fits: impl Fn(&str, &Entry) -> bool) -> Option<String> {
-        let world = self.world;
-        let paths = world.iter().filter(|(path, entry)| {
-            fits(path, entry) && world.is_reachable(path) && !self.filled.paths.iter().any(|taken| taken == path)
-        });
-        let weight = |path: &str| match parent(path) {
-            folder if folder == world.cwd => 6,
-            folder if is_below(folder, &world.cwd) => 3,
-            _ => 1,
-        };
-        let weighted: Vec<(usize, &str)> = paths.map(|(path, _)| (weight(path), path)).collect();
-        let path = weighted.choose_weighted(self.random, |(weight, _)| *weight).ok()?.1.to_owned();
-        self.filled.paths.push(path.clone());
-        Some(path)
-    }
-
-    fn text_file(&mut self, slot: &str) -> Option<String> {
-        let cwd = self.world.cwd.clone();
-        let path = self.pick(|path, entry| {
-            let text = entry.text().unwrap_or_default();
-            is_workable(entry)
-                && name(path).matches('.').count() < 2
-                && match slot {
-                    "c" => content::is_csv(text),
-                    "cfg" => content::is_settings(text),
-                    "dat" => content::is_pairs(text),
-                    "num" => content::is_numbers(text),
-                    "fh" => parent(path) == cwd,
-                    _ => true,
-                }
-        })?;
-        self.filled.text = self.world.get(&path)?.text()?.to_owned();
-        self.filled.extension = extension(&path).map(str::to_owned);
-        Some(self.need_path(path, true, false))
-    }
-
-    fn any_file(&mut self, slot: &str) -> Option<String> {
-        let cwd = self.world.cwd.clone();
-        let path = self.pick(|path, entry| match slot {
-            "l" => matches!(entry.kind, Kind::Link(_)) && parent(path) == cwd,
-            "fx" => entry.text().is_some() && !entry.allows(4),
-            "fl" => entry.text().is_some() && entry.allows(4) && !entry.allows(2),
-            _ => entry.text().is_some(),
-        })?;
-        self.filled.extension = extension(&path).map(str::to_owned);
-        let (content, mode) = (slot == "l", matches!(slot, "fa" | "fx" | "fl"));
-        Some(self.need_path(path, content, mode))
-    }
-
-    fn folder(&mut self, slot: &str) -> Option<String> {
-        let world = self.world;
-        let source = self.filled.paths.last().map(|path| parent(path).to_owned());
-        let path = self.pick(|path, entry| {
-            let is_ours = path == world.cwd || is_below(&world.cwd, path);
-            let is_empty = world.children(path).next().is_none();
-            let fits = match slot {
-                "dl" => entry.allows(5) && !entry.allows(2),
-                "dx" => !entry.allows(5),
-                "de" => entry.allows(7) && is_empty,
-                "df" => entry.allows(7) && !is_empty,
-                _ => entry.allows(7) && source.as_deref() != Some(path),
-            };
-            entry.is_folder() && !is_ours && fits
-        })?;
-        let mode = matches!(slot, "dl" | "dx");
-        Some(self.need_path(path, true, mode))
-    }
-
-    fn need_path(&mut self, path: String, content: bool, mode: bool) -> String {
-        let shown = self.world.shown(&path);
-        self.filled.needs.push(Need::Path { path, shown: shown.clone(), content, bytes: false, mode });
-        shown
-    }
-
-    fn new_file(&mut self, stays_missing: bool) -> Option<String> {
-        let keeps = self.filled.is_written || self.random.random_bool(0.8);
-        let extension = match &self.filled.extension {
-            Some(extension) if keeps => extension.clone(),
-            _ => content::random_extension(self.random).to_owned(),
-        };
-        let stem = self.new_name()?;
-        self.filled.is_written = false;
-        self.missing(format!("{stem}.{extension}"), stays_missing)
-    }
-
-    fn new_folder(&mut self, stays_missing: bool) -> Option<String> {
-        let name = self.new_name()?;
-        self.missing(name, stays_missing)
-    }
-
-    fn missing(&mut self, name: String, stays_missing: bool) -> Option<String> {
-        if stays_missing {
-            self.filled.needs.push(Need::Missing(name.clone()));
-        }
-        Some(name)
-    }
-
-    /// A word that no name in the lab begins with.
-    fn new_name(&mut self) -> Option<String> {
-        let word = random_word(self.random).to_owned();
-        let is_taken = self.world.iter().any(|(path, _)| name(path).split('.').next() == Some(&word));
-        if is_taken || self.filled.new_names.contains(&word) {
-            return None;
-        }
-        self.filled.new_names.push(word.clone());
-        Some(word)
-    }
-
-    fn from_names(&mut self, slot: &str) -> Option<String> {
-        let cwd = self.world.cwd.clone();
-        match slot {
-            "up" if cwd.is_empty() => None,
-            "up" => Some("..".to_owned()),
-            "b" => self.pick(|_, entry| entry.text().is_some()).map(|path| name(&path).to_owned()),
-            "c1" => {
-                let names: Vec<&str> = self.world.children(&cwd).map(|(name, _)| name).collect();
-                Some(names.choose(self.random)?.chars().next()?.to_string())
-            }
-            _ => self.extension(slot, &cwd),
-        }
-    }
-
-    fn extension(&mut self, slot: &str, cwd: &str) -> Option<String> {
-        let told = slot == "xc";
-        self.filled.needs.push(Need::Listing { path: cwd.to_owned(), mode: false, bytes: false });
-        let fits = |entry: &Entry| entry.text().is_some() && (!told || is_workable(entry));
-        let used = self.world.children(cwd).filter_map(|(name, entry)| Some((extension(name)?, name, entry)));
-        let used: Vec<(&str, &str, &Entry)> = used.collect();
-        if slot == "nx" {
-            let extension = content::random_extension(self.random);
-            return used.iter().all(|(other, ..)| *other != extension).then(|| extension.to_owned());
-        }
-        let (chosen, ..) = *used.choose(self.random)?;
-        let matching: Vec<_> = used.iter().filter(|(extension, ..)| *extension == chosen).collect();
-        if !matching.iter().all(|(_, _, entry)| fits(entry)) || (told && matching.len() > MAX_FILES_TOLD) {
-            return None;
-        }
-        if told {
-            for (_, name, _) in matching {
-                self.need_path(join(cwd, name), true, false);
-            }
-        }
-        Some(chosen.to_owned())
-    }
-
     fn word(&mut self, slot: &str) -> Option<String> {
         let letters = |text: &str| text.chars().filter(char::is_ascii_lowercase).collect::<Vec<char>>();
         match slot {
@@ -282,7 +147,10 @@ impl Filler<'_> {
             }
             "ch" => Some(letters(&self.filled.text).choose(self.random)?.to_string()),
             "ch2" => Some(letters("abcdefghijklmnopqrstuvwxyz").choose(self.random)?.to_string()),
-            "bad" => Some(pick_word(words::UNKNOWN_COMMANDS, self.random)?.to_owned()),
+            "bad" => {
+                let command = pick_word(words::UNKNOWN_COMMANDS, self.random)?.to_owned();
+                self.missing(command, true)
+            }
             _ => Some(random_word(self.random).to_owned()),
         }
     }
@@ -346,7 +214,11 @@ impl Filler<'_> {
                 Some(format!("{name}() {{ {body}; }}"))
             }
             "fn" => Some(self.filled.new_function.as_ref()?.0.clone()),
-            "uf" => self.free_function_name(),
+            "uf" => {
+                let name = self.free_function_name()?;
+                self.filled.needs.push(Need::Function(name.clone()));
+                Some(name)
+            }
             _ => {
                 let bodies = content::function_bodies(match slot {
                     "ft" => "fd",
@@ -383,64 +255,6 @@ impl Filler<'_> {
         (self.filled.extension, self.filled.is_written) = (Some(extension), true);
         arguments
     }
-
-    /// A mark: it writes nothing into the command and widens the note.
-    fn mark(&mut self, mark: &str) -> Option<String> {
-        let cwd = self.world.cwd.clone();
-        let listing = |path: &str, mode, bytes| Need::Listing { path: path.to_owned(), mode, bytes };
-        let tree = |path: &str, mode, bytes| Need::Tree { path: path.to_owned(), mode, bytes };
-        let need = match mark {
-            "ls" => listing(&cwd, false, false),
-            "lsm" => listing(&cwd, true, false),
-            "lss" => listing(&cwd, false, true),
-            "lsup" => listing(parent(&cwd), false, false),
-            "lshome" => listing("", false, false),
-            "tree" => tree(&cwd, false, false),
-            "treem" => tree(&cwd, true, false),
-            "trees" => tree(&cwd, false, true),
-            "treehome" => tree("", false, false),
-            "home" => Need::Home,
-            "st" => Need::Status,
-            "umask" => Need::Umask,
-            "old" if self.memory.old_folder.is_empty() => return None,
-            "old" => Need::OldFolder,
-            "size" | "mode" => return self.widen(mark == "size"),
-            "allc" | "allb" if self.world.children(&cwd).any(|(_, entry)| entry.is_folder()) => return None,
-            "allc" | "allb" => return self.tell_files(self.world.children(&cwd), &cwd, mark == "allc"),
-            "treec" => return self.tell_files(self.world.below(&cwd), "", true),
-            _ => panic!("the grammar has no slot @{mark}"),
-        };
-        self.filled.needs.push(need);
-        Some(String::new())
-    }
-
-    fn widen(&mut self, size: bool) -> Option<String> {
-        for need in &mut self.filled.needs {
-            if let Need::Path { bytes, mode, .. } = need {
-                *(if size { bytes } else { mode }) = true;
-            }
-        }
-        Some(String::new())
-    }
-
-    /// Tells of every file in `entries`, whose names are relative to `folder`; `None` where there are too many.
-    fn tell_files<'e>(
-        &mut self,
-        entries: impl Iterator<Item = (&'e str, &'e Entry)>,
-        folder: &str,
-        content: bool,
-    ) -> Option<String> {
-        let files: Vec<(&str, &Entry)> = entries.filter(|(_, entry)| !entry.is_folder()).collect();
-        if files.len() > MAX_FILES_TOLD || !files.iter().all(|(_, entry)| entry.allows(4)) {
-            return None;
-        }
-        for (name, _) in files {
-            let path = join(folder, name);
-            let shown = self.world.shown(&path);
-            self.filled.needs.push(Need::Path { path, shown, content, bytes: !content, mode: false });
-        }
-        Some(String::new())
-    }
 }
 
 fn extension(path: &str) -> Option<&str> {
@@ -449,4 +263,78 @@ fn extension(path: &str) -> Option<&str> {
 
 fn pick_word<'a>(words: &'a str, random: &mut ChaCha8Rng) -> Option<&'a str> {
     words.split_whitespace().collect::<Vec<&str>>().choose(random).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+
+    use super::super::forms::{FAMILIES, SETUP};
+    use super::super::policy;
+    use super::super::world::Kind;
+    use super::*;
+
+    /// A world that has something for every slot.
+    fn rich_world() -> (Snapshot, Memory) {
+        let file = |text: &str, mode| (Kind::File(text.to_owned()), mode);
+        let mut world = Snapshot { cwd: "work".to_owned(), ..Snapshot::default() };
+        for (path, (kind, mode)) in [
+            ("work", (Kind::Folder, 0o755)),
+            ("other", (Kind::Folder, 0o755)),
+            ("work/a.txt", file("fig\nplum\nfig\n", 0o644)),
+            ("work/b.csv", file("fig,3,red\nkiwi,5,blue\n", 0o644)),
+            ("work/c.cfg", file("fig=3\n", 0o644)),
+            ("work/d.dat", file("fig 3\nplum 4\n", 0o644)),
+            ("other/e.num", file("3\n5\n", 0o644)),
+            ("other/f.md", file("fig\n", 0o000)),
+            ("other/g.md", file("fig\n", 0o444)),
+            ("work/link", (Kind::Link("a.txt".to_owned()), 0o777)),
+            ("other/full", (Kind::Folder, 0o755)),
+            ("other/full/h.log", file("fig 2\n", 0o644)),
+            ("other/empty", (Kind::Folder, 0o755)),
+            ("other/locked", (Kind::Folder, 0o555)),
+            ("other/closed", (Kind::Folder, 0o000)),
+        ] {
+            world.insert(path, Entry { kind, mode, bytes: 4, links: 1 });
+        }
+        let mut memory = Memory { home: "/tmp/lab-00/ada".to_owned(), ..Memory::default() };
+        memory.old_folder = "/tmp/lab-00/ada/other".to_owned();
+        for (name, value) in [("a", "fig"), ("b", "plum"), ("c", "12"), ("e", "40")] {
+            memory.variables.insert(name.to_owned(), Some(value.to_owned()));
+        }
+        for (name, kind) in [("greet", "fd"), ("twice", "fdn"), ("show", "fdf")] {
+            memory.functions.insert(name.to_owned(), content::function_bodies(kind)[0].to_owned());
+        }
+        (world, memory)
+    }
+
+    #[test]
+    fn every_form_of_the_grammar_can_be_filled_and_leaves_no_slot() {
+        let (mut world, memory) = rich_world();
+        let mut random = ChaCha8Rng::seed_from_u64(1);
+        let tables = FAMILIES.iter().flat_map(|family| [family.works, family.fails]).chain([SETUP.works]);
+        for (_, form) in tables.flat_map(policy::parse) {
+            // Marks that tell of all files want a folder with files alone; the others want folders too.
+            world.cwd = if form.contains("@allc") || form.contains("@allb") || form.contains("@lss") {
+                "other/full".to_owned()
+            } else {
+                "work".to_owned()
+            };
+            let filled = (0..400).find_map(|_| fill(form, &world, &memory, &mut random));
+            let filled = filled.unwrap_or_else(|| panic!("nothing fills {form}"));
+            assert!(!filled.command.replace("[@]", "").contains('@'), "{form}: {}", filled.command);
+        }
+    }
+
+    #[test]
+    fn a_repeated_slot_is_the_same_word_and_different_slots_are_different_files() {
+        let (world, memory) = rich_world();
+        let mut random = ChaCha8Rng::seed_from_u64(2);
+        for _ in 0..50 {
+            let filled = fill("diff @f @g; cat @f", &world, &memory, &mut random).unwrap();
+            let words: Vec<&str> = filled.command.split([' ', ';']).collect();
+            assert_ne!(words[1], words[2]);
+            assert_eq!(words[1], words[5]);
+        }
+    }
 }

@@ -17,6 +17,8 @@ pub(crate) struct Entry {
     /// Permission bits.
     pub(crate) mode: u32,
     pub(crate) bytes: u64,
+    /// Names that the same file has.
+    pub(crate) links: u64,
 }
 
 /// What an entry is.
@@ -63,6 +65,11 @@ impl Snapshot {
                 self.look(&child.path(), &child_path, previous);
             }
         }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn insert(&mut self, path: &str, entry: Entry) {
+        self.entries.insert(path.to_owned(), entry);
     }
 
     /// What stands at `path`, if anything.
@@ -147,7 +154,7 @@ fn look_at(path: &Path, previous: Option<&Entry>) -> Option<Entry> {
             Err(_) => Kind::File(previous.and_then(Entry::text).unwrap_or_default().to_owned()),
         },
     };
-    Some(Entry { kind, mode: metadata.mode() & 0o7777, bytes: metadata.len() })
+    Some(Entry { kind, mode: metadata.mode() & 0o7777, bytes: metadata.len(), links: metadata.nlink() })
 }
 
 /// `path` without its last part.
@@ -175,6 +182,8 @@ pub(crate) fn is_below(path: &str, folder: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     #[test]
@@ -187,5 +196,22 @@ mod tests {
         assert_eq!(shown("a/c", "a"), "../.");
         assert_eq!(shown("a/c", ""), "../..");
         assert_eq!(shown("ab", "a"), "../a");
+    }
+
+    #[test]
+    fn a_snapshot_holds_kinds_modes_and_contents_in_order() {
+        let home = tempfile::tempdir().unwrap();
+        fs_err::create_dir(home.path().join("b")).unwrap();
+        fs_err::write(home.path().join("b/c.txt"), "fig\n").unwrap();
+        fs_err::write(home.path().join("a.txt"), "").unwrap();
+        fs_err::set_permissions(home.path().join("a.txt"), PermissionsExt::from_mode(0o600)).unwrap();
+        fs_err::os::unix::fs::symlink("a.txt", home.path().join("l")).unwrap();
+        let world = Snapshot::take(home.path(), &home.path().join("b"), &Snapshot::default());
+        let paths: Vec<&str> = world.iter().map(|(path, _)| path).collect();
+        assert_eq!(paths, ["a.txt", "b", "b/c.txt", "l"]);
+        assert_eq!((world.cwd.as_str(), world.shown("a.txt").as_str()), ("b", "../a.txt"));
+        assert_eq!(world.get("a.txt").unwrap().mode, 0o600);
+        assert_eq!(world.get("b/c.txt").unwrap().text(), Some("fig\n"));
+        assert_eq!(world.get("l").unwrap().kind, Kind::Link("a.txt".to_owned()));
     }
 }
