@@ -89,7 +89,8 @@ mod tests {
         assert_eq!((interval.mean, interval.n, interval.clusters), (0.5, 200, 40));
         assert!(interval.low < 0.5 && 0.5 < interval.high);
         assert_eq!(clustered_mean(&equal_turns(), 1000, 7), Some(interval));
-        assert_ne!(clustered_mean(&equal_turns(), 1000, 8), Some(interval));
+        let uneven: Vec<(usize, f64)> = (0..50).map(|turn| (turn % 20, 1.0 / (turn + 1) as f64)).collect();
+        assert_ne!(clustered_mean(&uneven, 1000, 7), clustered_mean(&uneven, 1000, 8));
     }
 
     #[test]

@@ -112,7 +112,9 @@ static MASKS: LazyLock<Vec<(Regex, &'static str)>> = LazyLock::new(|| {
         (format!(r"\b{DAY} {MONTH} +\d{{1,2}} {CLOCK}(?: {ZONE})?(?: \d{{4}})?\b"), "⟦time⟧"),
         (format!(r"\b{DAY},? \d{{1,2}} {MONTH} \d{{4}} {CLOCK}(?: {ZONE})?"), "⟦time⟧"),
         (
-            format!(r"(?m)^((?:\s*\d+ +)?[-dlcbps][-rwxsStT]{{9}}[.+@]? .*?\d )({MONTH} +\d{{1,2}} +[\d:]{{4,5}})( )"),
+            format!(
+                r"(?m)^((?:\s*\d+ +)?[-dlcbps][-rwxsStT]{{6,12}}[.+@]? .*?\d )({MONTH} +\d{{1,2}} +[\d:]{{4,5}})( )"
+            ),
             "${1}⟦time⟧${3}",
         ),
         (r"(?m)^\s*\d+ +([-dlcbps][-rwxsStT]{9})".into(), "⟦inode⟧ ${1}"),

@@ -3,10 +3,12 @@
 //! A match (exact, or equal after masking) has 5 in everything; nothing else has. The dimensions are measured one by
 //! one and then limited by each other, as the published judges do for their gates:
 //! - nothing said where something is printed, or something where nothing is, is of little use in any dimension;
-//! - factuality 1 leaves at most 3 for consistency and 2 for quality, factuality 2 at most 3 for quality;
-//! - praise is cut out before anything is measured and lowers what is left, so that it cannot gain.
+//! - factuality 1 leaves at most 3 for consistency and 2 for quality (1 where nothing at all is reproduced, so that
+//!   padding of the right length gains nothing), factuality 2 at most 3 for quality;
+//! - prose about the output (praise, narration) counts twice: each dimension is the lower of those with it and without
+//!   it, realism is 1, and format and quality lose a point more. So it cannot gain.
 
-use super::prose::{Sources, without_praise};
+use super::prose::ProseFilter;
 use super::words::Prepared;
 use super::{Judge, JudgeContext, JudgeOutcome, Score, Scores};
 use super::{consistency, factuality, format, quality, realism};
@@ -21,25 +23,29 @@ impl Judge for BuiltinJudge {
         if exact_match(truth, prediction) || normalised_match(truth, prediction) {
             return JudgeOutcome::Scored(Scores::FULL);
         }
-        let sources = Sources::new(consistency::known_texts(context).chain([truth]));
-        let truth = Prepared::new(truth);
-        let measured = measure(context, &sources, &truth, &Prepared::new(prediction));
-        JudgeOutcome::Scored(match without_praise(prediction, &sources) {
-            None => below_full(measured, &truth, &Prepared::new(prediction)),
-            Some(plain) => punished(lower_of(measured, measure(context, &sources, &truth, &Prepared::new(&plain)))),
+        let plain = ProseFilter::new(context, truth).cut(prediction);
+        let (truth, prediction) = (Prepared::new(truth), Prepared::new(prediction));
+        let measured = measure(context, &truth, &prediction);
+        JudgeOutcome::Scored(match plain {
+            None => below_full(measured, &truth, &prediction),
+            Some(plain) => punished(lower_of(measured, measure(context, &truth, &Prepared::new(&plain)))),
         })
     }
 }
 
-fn measure(context: &JudgeContext<'_>, sources: &Sources, truth: &Prepared, prediction: &Prepared) -> Scores {
+fn measure(context: &JudgeContext<'_>, truth: &Prepared, prediction: &Prepared) -> Scores {
     let scores = Scores {
         format: format::score(context.domain, truth, prediction),
         factuality: factuality::score(truth, prediction),
         consistency: consistency::score(context, truth, prediction),
-        realism: realism::score(context, sources, truth, prediction),
+        realism: realism::score(context, truth, prediction),
         quality: quality::score(truth, prediction),
     };
-    if truth.is_empty() != prediction.is_empty() { mute(scores) } else { limited(scores) }
+    if truth.pieces().is_empty() != prediction.pieces().is_empty() {
+        mute(scores)
+    } else {
+        limited(scores, factuality::share(truth, prediction))
+    }
 }
 
 /// One of the two texts is empty.
@@ -53,8 +59,9 @@ fn mute(scores: Scores) -> Scores {
     }
 }
 
-fn limited(scores: Scores) -> Scores {
+fn limited(scores: Scores, share: f64) -> Scores {
     let (consistency, quality) = match scores.factuality {
+        Score(1) if share == 0.0 => (Score(3), Score::MIN),
         Score(1) => (Score(3), Score(2)),
         Score(2) => (Score::MAX, Score(3)),
         _ => (Score::MAX, Score::MAX),
@@ -62,11 +69,13 @@ fn limited(scores: Scores) -> Scores {
     Scores { consistency: scores.consistency.min(consistency), quality: scores.quality.min(quality), ..scores }
 }
 
-/// What is no match is not perfect: wrong content costs a point of factuality, the same content laid out otherwise one
-/// of format.
+/// What is no match is not perfect: another length costs a point of quality, other content one of factuality, the same
+/// content laid out otherwise one of format.
 fn below_full(scores: Scores, truth: &Prepared, prediction: &Prepared) -> Scores {
     if scores != Scores::FULL {
         scores
+    } else if quality::length_ratio(truth, prediction) < 1.0 {
+        Scores { quality: Score(4), ..scores }
     } else if factuality::share(truth, prediction) < 1.0 {
         Scores { factuality: Score(4), ..scores }
     } else {

@@ -10,12 +10,12 @@ use std::collections::HashSet;
 use worldloom_schema::Domain;
 
 use super::bash::is_error_line;
-use super::words::{Prepared, bare, is_phrase};
+use super::words::{Prepared, bare, is_markup, is_phrase};
 use super::{JudgeContext, Score};
 use crate::text::comparable;
 
 /// Words of messages and sentences; they name nothing.
-const UNNAMED: [&str; 44] = [
+const UNNAMED: [&str; 48] = [
     "a",
     "an",
     "the",
@@ -60,6 +60,10 @@ const UNNAMED: [&str; 44] = [
     "information",
     "bash",
     "usage",
+    "delete",
+    "find",
+    "read",
+    "write",
 ];
 
 pub(crate) fn score(context: &JudgeContext<'_>, truth: &Prepared, prediction: &Prepared) -> Score {
@@ -77,7 +81,9 @@ fn unfounded_share(context: &JudgeContext<'_>, truth: &Prepared, prediction: &Pr
     let known: HashSet<&str> =
         known_texts.iter().flat_map(|text| names(text)).chain(in_truth.iter().copied()).collect();
     let lists = is_listing(context.action);
-    let claims: Vec<&str> = prediction.words().map(bare).filter(|word| names_something(word)).collect();
+    let claims = prediction.words().filter(|word| !is_markup(word) && !is_mode(word));
+    let claims = claims.flat_map(|word| word.split(['=', ':', ',', '"'])).map(bare);
+    let claims: Vec<&str> = claims.filter(|word| names_something(word)).collect();
     let unfounded = claims.iter().map(|claim| match known.contains(claim) {
         _ if in_truth.contains(claim) => 0.0,
         true if lists => 0.5,
@@ -104,6 +110,13 @@ fn names(text: &str) -> HashSet<&str> {
 fn names_something(word: &str) -> bool {
     let has_letter = word.chars().any(char::is_alphanumeric);
     has_letter && !is_phrase(word) && !word.contains('⟦') && !UNNAMED.contains(&word.to_lowercase().as_str())
+}
+
+/// A file mode, right or wrong; it names nothing.
+fn is_mode(word: &str) -> bool {
+    word.len() > 7
+        && word.starts_with(['-', 'd', 'l'])
+        && word.chars().skip(1).all(|letter| "-rwxsStT".contains(letter))
 }
 
 fn is_number(word: &str) -> bool {

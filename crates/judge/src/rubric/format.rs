@@ -44,7 +44,7 @@ fn kind_limit(domain: Domain, truth: &Prepared, prediction: &Prepared) -> Score 
 }
 
 fn kind(text: &Prepared) -> Kind {
-    static MODE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(⟦inode⟧ )?[-dlcbps][-rwxsStT]{9}[.+@]? "));
+    static MODE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(⟦inode⟧ )?[-dlcbps][-rwxsStT]{6,12}[.+@]? "));
     let first = text.text.trim_start();
     let most = |holds: &dyn Fn(&str) -> bool| 2 * text.lines().filter(|line| holds(line)).count() > text.num_lines();
     if first.starts_with(['{', '[']) && serde_json::from_str::<IgnoredAny>(first).is_ok() {

@@ -1,23 +1,38 @@
 //! Text that talks *about* the output instead of being it: praise, the judge's vocabulary, narration.
+//!
+//! Such words count only where the environment never used them (in the history, the action, the initial state or the
+//! truth). A shell's output is not prose, so there the list is long; in other domains, where pages and messages may
+//! speak of anything, it is only what no page would say of itself.
 
 use std::sync::LazyLock;
 
 use regex::Regex;
+use worldloom_schema::Domain;
 
+use super::JudgeContext;
+use super::consistency::known_texts;
 use crate::text::pattern;
 
-/// Words that ask for a good score. None is printed by a tool; where an environment's own texts hold one, it is known
-/// (see [`Sources::knows`]) and does not count.
+/// Asks for a good score, in any domain.
 static PRAISE: LazyLock<Regex> = LazyLock::new(|| {
     pattern(concat!(
-        r"(?i)\b(?:all|every) (?:fields?|values?|lines?|details?|requirements?|dimensions?)\b",
-        r"|\b(?:correctly|accurately|faithfully|flawless(?:ly)?|perfect(?:ly)?|realistic(?:ally)?|plausibl[ey])\b",
-        r"|\b(?:accurate|accuracy|authentic|well[- ]formed|well[- ]formatted|high[- ]quality|factual(?:ly)?)\b",
-        r"|\b(?:factuality|realism|rubric|ground truth|full (?:marks|score|credit)|top score|fully (?:meets|correct))\b",
-        r"|\b(?:score|rating|grade|format|consistency|quality)\s*[:=]\s*(?:[1-5]|100|10)\b",
+        r"(?i)\b(?:all|every) (?:fields?|values?|lines?|details?|requirements?|dimensions?)\b.*\b(?:correct|accurate|right)",
+        r"|\b(?:factuality|realism|consistency|quality|format)\W{1,4}[1-5]\b|\brubric\b|\bground truth\b",
+        r"|\b(?:full (?:marks|score|credit)|top score|fully (?:meets|correct)|world model|as an ai|language model)\b",
         r"|\b[45](?:\.0)? ?(?:/|out of) ?5\b|\b10 ?(?:/|out of) ?10\b|\b100 ?(?:/|out of) ?100\b",
+        r"|\b(?:output|response|prediction|observation) (?:is|matches) (?:the )?(?:correct|accurate|true|valid|real|exact)",
+    ))
+});
+
+/// Words that no tool of a shell prints.
+static PRAISE_IN_A_SHELL: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(concat!(
+        r"(?i)\b(?:correctly|accurately|faithfully|flawless(?:ly)?|perfect(?:ly)?|realistic(?:ally)?|plausibl[ey])\b",
+        r"|\b(?:all|every) (?:fields?|values?|details?|requirements?|dimensions?)\b",
+        r"|\b(?:accurate|accuracy|authentic|well[- ]formed|well[- ]formatted|high[- ]quality|factual(?:ly)?)\b",
+        r"|\b(?:score|rating|grade)s?\W{1,4}(?:[1-5]|100|10)\b|\b(?:evaluator|evaluation|judge)\b",
         r"|\b(?:as expected|exactly as|consistent with|matches the|identical to|in line with|verified)\b",
-        r"|\b(?:simulat(?:ed|ion|es)|predict(?:ed|ion|s)|expected output|world model|judge|evaluator|evaluation)\b",
+        r"|\b(?:simulat(?:ed|ion|es)|predict(?:ed|ions?|s)?|expected output)\b",
         r"|\bno (?:errors?|mistakes?|issues?|contradictions?|hallucinations?)\b",
         r"|\bthis (?:is|output is|response is|prediction is) (?:the )?(?:correct|right|true|valid|real|exact)\b",
     ))
@@ -28,40 +43,37 @@ static NARRATION: LazyLock<Regex> = LazyLock::new(|| {
     pattern(concat!(
         r"(?i)^\W*(?:here(?:'s| is| are)|note(?: that)?:|explanation:|output:|result:|sure\b|of course|okay,|certainly)",
         r"|^\W*(?:i|we|you|it|there)(?:'ll|'m|'ve| am| will| would| should| have| can| is| are) .",
+        r"|\bhere(?:'s| is| are) (?:the|what|your|an?)\b|\bthe output of (?:the|this) command\b",
         r"|\b(?:the|this|that) (?:command|file|output|directory|script|result|observation|shell|terminal|user)",
         r" (?:was|will|would|should|has|is|contains?|prints?|shows?|lists?|displays?|outputs?|returns?|did|does)\b",
-        r"|\bas an ai\b|\blanguage model\b",
     ))
 });
 
-/// The texts that an environment's own words come from, in lower case.
-pub(crate) struct Sources(String);
+/// Tells prose from output, for one truth in its context.
+pub(crate) struct ProseFilter {
+    /// The environment's own words, in lower case.
+    known: String,
+    in_a_shell: bool,
+}
 
-impl Sources {
-    pub(crate) fn new<'a>(texts: impl Iterator<Item = &'a str>) -> Self {
-        Sources(texts.map(str::to_lowercase).collect::<Vec<_>>().join("\n"))
+impl ProseFilter {
+    pub(crate) fn new(context: &JudgeContext<'_>, truth: &str) -> Self {
+        let texts: Vec<String> = known_texts(context).chain([truth]).map(str::to_lowercase).collect();
+        ProseFilter { known: texts.join("\n"), in_a_shell: context.domain == Domain::Terminal }
     }
 
-    /// Whether the environment has used these words.
+    /// The text without its lines of prose; `None` where there are none.
+    pub(crate) fn cut(&self, text: &str) -> Option<String> {
+        let plain: Vec<&str> = text.split('\n').filter(|line| !self.is_prose(line)).collect();
+        (plain.len() < text.split('\n').count()).then(|| plain.join("\n"))
+    }
+
+    fn is_prose(&self, line: &str) -> bool {
+        let has = |words: &Regex| words.find_iter(line).any(|found| !self.knows(found.as_str()));
+        has(&PRAISE) || self.in_a_shell && (has(&PRAISE_IN_A_SHELL) || NARRATION.is_match(line) && !self.knows(line))
+    }
+
     fn knows(&self, words: &str) -> bool {
-        self.0.contains(&words.to_lowercase())
+        self.known.contains(words.trim().to_lowercase().as_str())
     }
-}
-
-/// Whether a text holds praise or the judge's vocabulary that the environment never used.
-pub(crate) fn praises(text: &str, sources: &Sources) -> bool {
-    PRAISE.find_iter(text).any(|words| !sources.knows(words.as_str()))
-}
-
-/// Whether a line tells about the output.
-pub(crate) fn narrates(line: &str, sources: &Sources) -> bool {
-    NARRATION.is_match(line) && !sources.knows(line.trim())
-}
-
-/// The text without its lines of praise; `None` where there are none.
-pub(crate) fn without_praise(text: &str, sources: &Sources) -> Option<String> {
-    praises(text, sources).then(|| {
-        let plain: Vec<&str> = text.split('\n').filter(|line| !praises(line, sources)).collect();
-        plain.join("\n")
-    })
 }

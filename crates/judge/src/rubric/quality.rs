@@ -1,10 +1,15 @@
 //! Quality: nothing missing, nothing invented, the right length.
 //!
-//! It counts words only: *which* words is factuality's matter, whose verdict limits this one (see [`super::builtin`]).
+//! It counts pieces only: *which* ones is factuality's matter, whose verdict limits this one (see [`super::builtin`]).
 
 use super::Score;
 use super::words::{Prepared, ratio};
 
 pub(crate) fn score(truth: &Prepared, prediction: &Prepared) -> Score {
-    Score::graded(ratio(truth.num_words(), prediction.num_words()), [0.95, 0.85, 0.65, 0.4])
+    Score::graded(length_ratio(truth, prediction), [0.95, 0.8, 0.6, 0.35])
+}
+
+/// Smaller by larger number of pieces.
+pub(crate) fn length_ratio(truth: &Prepared, prediction: &Prepared) -> f64 {
+    ratio(truth.pieces().len(), prediction.pieces().len())
 }

@@ -6,8 +6,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 use worldloom_schema::Domain;
 
-use super::bash::{ErrorForm, error_form};
-use super::prose::{Sources, narrates, praises};
+use super::bash::{ErrorForm, error_form, named_error};
 use super::words::Prepared;
 use super::{JudgeContext, Score};
 use crate::text::pattern;
@@ -15,17 +14,13 @@ use crate::text::pattern;
 /// A line printed this often in a row is a loop, unless the truth has such a run.
 const LOOP_LENGTH: usize = 3;
 
-pub(crate) fn score(context: &JudgeContext<'_>, sources: &Sources, truth: &Prepared, prediction: &Prepared) -> Score {
-    if praises(&prediction.text, sources) {
-        return Score::MIN;
-    }
+pub(crate) fn score(context: &JudgeContext<'_>, truth: &Prepared, prediction: &Prepared) -> Score {
     let true_lines: BTreeSet<&str> = truth.lines().collect();
     let own: Vec<&str> = prediction.lines().filter(|line| !true_lines.contains(line)).collect();
     let mut points = markup(truth, prediction) + run(truth, prediction);
-    points += if own.iter().any(|line| narrates(line, sources)) { 3 } else { 0 };
     if context.domain == Domain::Terminal {
-        points +=
-            worst_error(context.action, &own) + shell_noise(context.action, &own) + impossible(context.action, &own);
+        points += worst_error(context, truth, &own);
+        points += shell_noise(context.action, &own) + impossible(context.action, &own);
     }
     Score::MAX.lowered(points)
 }
@@ -57,10 +52,12 @@ fn longest_run(text: &Prepared) -> usize {
     longest
 }
 
-fn worst_error(action: &str, own: &[&str]) -> u8 {
-    const SEPARATORS: [char; 12] = [' ', '\n', '\t', '|', ';', '&', '(', ')', '`', '"', '\'', '{'];
-    let command_words: BTreeSet<&str> = action.split(SEPARATORS).collect();
-    let forms = own.iter().filter_map(|line| error_form(line, &command_words));
+fn worst_error(context: &JudgeContext<'_>, truth: &Prepared, own: &[&str]) -> u8 {
+    const SEPARATORS: [char; 14] = [' ', '\n', '\t', '|', ';', '&', '(', ')', '`', '"', '\'', '{', '$', '<'];
+    let functions = context.history.iter().map(|(action, _)| *action).filter(|action| action.contains("()"));
+    let words = functions.chain([context.action]).flat_map(|action| action.split(SEPARATORS));
+    let programs = truth.lines().filter_map(|line| Some(named_error(line)?.0)).chain(words).collect();
+    let forms = own.iter().filter_map(|line| error_form(line, &programs));
     let points = forms.map(|form| match form {
         ErrorForm::Genuine => 0,
         ErrorForm::Foreign => 2,

@@ -30,10 +30,6 @@ impl Prepared {
         Prepared { text, joined }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.text.is_empty()
-    }
-
     pub(crate) fn lines(&self) -> impl Iterator<Item = &str> {
         lines(&self.text)
     }
@@ -51,15 +47,23 @@ impl Prepared {
         self.words().count()
     }
 
-    /// Pieces in the order of the text, whatever the layout.
+    /// Pieces in the order of the text, whatever the layout and the markup.
     pub(crate) fn pieces(&self) -> Vec<&str> {
-        self.words().flat_map(|word| word.split_inclusive(['/', ':', '=', ','])).collect()
+        self.words()
+            .filter(|word| !is_markup(word))
+            .flat_map(|word| word.split_inclusive(['/', ':', '=', ',']))
+            .collect()
     }
 }
 
 /// Whether a word is a joined phrase.
 pub(crate) fn is_phrase(word: &str) -> bool {
     word.contains(JOINT)
+}
+
+/// A fence or a chat token.
+pub(crate) fn is_markup(word: &str) -> bool {
+    word.starts_with("```") || word.starts_with("<|") && word.ends_with("|>")
 }
 
 /// A word without the punctuation around it.
