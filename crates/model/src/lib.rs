@@ -5,6 +5,7 @@
 mod config;
 mod decoder;
 mod error;
+pub mod generate;
 mod init;
 mod layout;
 pub mod ops;

@@ -1,0 +1,145 @@
+//! The forward pass over rows: the tokens of a prompt block by block, or the last tokens of several sequences.
+
+use worldloom_kernels::decode::{KeyValueCache, Store, View, attend, norm_and_rotate, rms_norm, rotary_angles, swiglu};
+
+use super::weights::{Layer, Weights};
+
+/// Prompt tokens that pass through the model together.
+const PROMPT_BLOCK: usize = 96;
+
+/// Where the rows of one pass keep their keys and values.
+pub(super) trait Caches {
+    /// Stores the key and value heads of `row`.
+    fn write(&mut self, layer: usize, row: usize, keys: &[f32], values: &[f32]);
+    /// What each row sees, its own token included.
+    fn views(&self) -> Vec<View<'_>>;
+}
+
+/// Buffers of a pass, kept between steps.
+#[derive(Default)]
+pub(super) struct Workspace {
+    stream: Vec<f32>,
+    normed: Vec<f32>,
+    query_key_value: Vec<f32>,
+    attended: Vec<f32>,
+    gate_up: Vec<f32>,
+    activated: Vec<f32>,
+    cosines: Vec<f32>,
+    sines: Vec<f32>,
+    logits: Vec<f32>,
+}
+
+/// The prompt's cache and the logits after its last token.
+pub(super) fn prefill(weights: &Weights, prompt: &[u32], workspace: &mut Workspace) -> (KeyValueCache, Vec<f32>) {
+    let mut cache = KeyValueCache::new(weights.cache_shape(), prompt.len());
+    for (block, tokens) in prompt.chunks(PROMPT_BLOCK).enumerate() {
+        let start = block * PROMPT_BLOCK;
+        let positions: Vec<usize> = (start..start + tokens.len()).collect();
+        let mut caches = PromptBlock { cache: &mut cache, start, num_rows: tokens.len() };
+        hidden(weights, tokens, &positions, &mut caches, workspace);
+    }
+    let last = workspace.stream.len() - weights.config.hidden_size;
+    let logits = head(weights, last, workspace).to_vec();
+    (cache, logits)
+}
+
+/// The logits after each row's token, `[rows, vocab_size]`.
+pub(super) fn decode<'w>(
+    weights: &Weights,
+    tokens: &[u32],
+    positions: &[usize],
+    caches: &mut dyn Caches,
+    workspace: &'w mut Workspace,
+) -> &'w mut [f32] {
+    hidden(weights, tokens, positions, caches, workspace);
+    head(weights, 0, workspace)
+}
+
+/// Runs all layers and leaves the residual stream in the workspace.
+fn hidden(weights: &Weights, tokens: &[u32], positions: &[usize], caches: &mut dyn Caches, workspace: &mut Workspace) {
+    let config = &weights.config;
+    let half = config.head_dim / 2;
+    workspace.stream.resize(tokens.len() * config.hidden_size, 0.0);
+    for (token, row) in tokens.iter().zip(workspace.stream.chunks_exact_mut(config.hidden_size)) {
+        weights.embed(*token, row);
+    }
+    workspace.cosines.resize(tokens.len() * half, 0.0);
+    workspace.sines.resize(tokens.len() * half, 0.0);
+    let angles = workspace.cosines.chunks_exact_mut(half).zip(workspace.sines.chunks_exact_mut(half));
+    for (position, (cosines, sines)) in positions.iter().zip(angles) {
+        rotary_angles(*position, config.rope_theta, cosines, sines);
+    }
+    for (index, layer) in weights.layers.iter().enumerate() {
+        attention(weights, index, layer, caches, workspace);
+        feed_forward(weights, layer, workspace);
+    }
+}
+
+/// `stream += o(attend(rotate(norm(q)), rotate(norm(k)), v))`, with `q, k, v` from the normed stream.
+fn attention(weights: &Weights, index: usize, layer: &Layer, caches: &mut dyn Caches, workspace: &mut Workspace) {
+    let config = &weights.config;
+    let epsilon = config.rms_norm_eps as f32;
+    let num_rows = workspace.stream.len() / config.hidden_size;
+    let (query_width, kv_width, half) = (config.query_width(), config.kv_width(), config.head_dim / 2);
+    let width = query_width + 2 * kv_width;
+
+    workspace.normed.resize(workspace.stream.len(), 0.0);
+    rms_norm(&workspace.stream, &layer.input_norm, epsilon, &mut workspace.normed);
+    workspace.query_key_value.resize(num_rows * width, 0.0);
+    layer.query_key_value.multiply(&workspace.normed, &mut workspace.query_key_value, Store::Replace);
+
+    let angles = workspace.cosines.chunks_exact(half).zip(workspace.sines.chunks_exact(half));
+    for ((row, values), (cosines, sines)) in workspace.query_key_value.chunks_exact_mut(width).enumerate().zip(angles) {
+        let (queries, keys_values) = values.split_at_mut(query_width);
+        let (keys, values) = keys_values.split_at_mut(kv_width);
+        norm_and_rotate(queries, &layer.query_norm, epsilon, cosines, sines);
+        norm_and_rotate(keys, &layer.key_norm, epsilon, cosines, sines);
+        caches.write(index, row, keys, values);
+    }
+    workspace.attended.resize(num_rows * query_width, 0.0);
+    let (queries, attended) = (&workspace.query_key_value, &mut workspace.attended);
+    attend(index, config.num_attention_heads, queries, width, &caches.views(), attended);
+    layer.attention_output.multiply(&workspace.attended, &mut workspace.stream, Store::Add);
+}
+
+/// `stream += down(silu(gate) · up)`, with `gate, up` from the normed stream.
+fn feed_forward(weights: &Weights, layer: &Layer, workspace: &mut Workspace) {
+    let config = &weights.config;
+    let num_rows = workspace.stream.len() / config.hidden_size;
+    let epsilon = config.rms_norm_eps as f32;
+    rms_norm(&workspace.stream, &layer.post_attention_norm, epsilon, &mut workspace.normed);
+    workspace.gate_up.resize(num_rows * 2 * config.intermediate_size, 0.0);
+    layer.gate_up.multiply(&workspace.normed, &mut workspace.gate_up, Store::Replace);
+    workspace.activated.resize(num_rows * config.intermediate_size, 0.0);
+    swiglu(&workspace.gate_up, config.intermediate_size, &mut workspace.activated);
+    layer.down.multiply(&workspace.activated, &mut workspace.stream, Store::Add);
+}
+
+/// Final norm and logits of the rows that start at `start` of the stream.
+fn head<'w>(weights: &Weights, start: usize, workspace: &'w mut Workspace) -> &'w mut [f32] {
+    let config = &weights.config;
+    let stream = &workspace.stream[start..];
+    workspace.normed.resize(stream.len(), 0.0);
+    rms_norm(stream, &weights.final_norm, config.rms_norm_eps as f32, &mut workspace.normed);
+    workspace.logits.resize(stream.len() / config.hidden_size * config.vocab_size, 0.0);
+    weights.head().multiply(&workspace.normed, &mut workspace.logits, Store::Replace);
+    &mut workspace.logits
+}
+
+/// Rows that are consecutive tokens of one prompt.
+struct PromptBlock<'a> {
+    cache: &'a mut KeyValueCache,
+    start: usize,
+    num_rows: usize,
+}
+
+impl Caches for PromptBlock<'_> {
+    fn write(&mut self, layer: usize, row: usize, keys: &[f32], values: &[f32]) {
+        self.cache.write(layer, self.start + row, keys, values);
+    }
+
+    fn views(&self) -> Vec<View<'_>> {
+        let cache = &*self.cache;
+        (0..self.num_rows).map(|row| View { shared: cache, shared_len: self.start + row + 1, own: None }).collect()
+    }
+}

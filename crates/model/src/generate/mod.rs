@@ -1,0 +1,106 @@
+//! Generation on token ids: groups of completions with their log-probs, on the CPU.
+//!
+//! A *request* is one prompt and a *group* of completions. The prompt is computed once; its cache is shared by the
+//! group's *sequences*, each of which adds a cache of its own. All active sequences, of whatever request, advance
+//! together by one token a *step*; a finished sequence leaves and the next waiting one enters ([`Limits`]).
+//!
+//! What a completion is depends on the weights, the prompt, the sampling, the seed and its index in the group, and on
+//! nothing else: not on the other requests, the limits or the number of threads, to the bit.
+//!
+//! Left out: text, templates, gradients. The training forward pass gives the same log-probs up to rounding.
+
+mod error;
+mod forward;
+mod sampling;
+mod schedule;
+#[cfg(test)]
+mod tests;
+mod weights;
+
+pub use error::Error;
+pub use sampling::Sampling;
+
+use crate::{Decoder, ModelConfig};
+use weights::Weights;
+
+/// A model's weights, packed for decoding.
+///
+/// It is a copy: after training steps, make a new one.
+pub struct Generator {
+    weights: Weights,
+    limits: Limits,
+}
+
+/// One prompt and how to continue it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Request {
+    /// At least one token.
+    pub prompt: Vec<u32>,
+    /// Size of the group. The first `n` completions are the same for every size of at least `n`.
+    pub num_completions: usize,
+    /// Completion `i` draws from the stream `i` of this seed.
+    pub seed: u64,
+    /// How tokens are chosen and when a completion ends.
+    pub sampling: Sampling,
+}
+
+/// One continuation of a prompt.
+///
+/// With the stop token 2, a completion that ended by itself is for instance `tokens: [17, 5, 2]`,
+/// `log_probs: [-0.2, -1.4, -0.01]`, `stopped: true`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Completion {
+    /// The sampled tokens, with the stop token if one was sampled.
+    pub tokens: Vec<u32>,
+    /// Log-probability of each token under the softmax of `logits / temperature` over the whole vocabulary, before
+    /// any truncation; at temperature 0 (greedy) that of the plain softmax.
+    pub log_probs: Vec<f32>,
+    /// Whether a stop token ended it, rather than its length.
+    pub stopped: bool,
+}
+
+/// Bounds on what is in work at one time. They change the speed and the memory, never a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Sequences that advance together.
+    pub max_active_sequences: usize,
+    /// Positions reserved in all caches together: each prompt in work once, and per sequence its longest completion.
+    pub max_cache_tokens: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { max_active_sequences: 64, max_cache_tokens: 1 << 17 }
+    }
+}
+
+impl Generator {
+    /// Packs the weights of `decoder`.
+    pub fn new(decoder: &Decoder, config: &ModelConfig) -> Generator {
+        let mut weights = Weights::zeros(config);
+        decoder.for_each_parameter(&mut |path, _, values| weights.set(path, values));
+        Generator { weights, limits: Limits::default() }
+    }
+
+    /// The same generator with other bounds.
+    pub fn with_limits(self, limits: Limits) -> Generator {
+        Generator { limits, ..self }
+    }
+
+    /// Bytes that one position takes in a cache.
+    pub fn cache_bytes_per_token(&self) -> usize {
+        self.weights.cache_bytes_per_token()
+    }
+
+    /// The completions of every request, in the order of the requests. `progress` hears how many completions are
+    /// finished, and of how many, whenever that changes.
+    ///
+    /// All requests are checked before any is computed. The work is spread over the current rayon pool.
+    pub fn generate(
+        &self,
+        requests: &[Request],
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Vec<Vec<Completion>>, Error> {
+        schedule::run(&self.weights, self.limits, requests, progress)
+    }
+}
