@@ -26,7 +26,10 @@ struct Pair {
 }
 
 fn pairs() -> Vec<Pair> {
-    include_str!("rubric_pairs.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    include_str!("rubric_pairs.jsonl")
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("each line is a pair"))
+        .collect()
 }
 
 impl Pair {

@@ -104,7 +104,8 @@ pub(crate) enum ErrorForm {
     Invented,
 }
 
-/// The form of an error line, where the programs that run have these names; `None` where the line is no error.
+/// The form of an error line, where the programs that run have these names; `None` where the line is no error. With
+/// `${name:?message}` among them bash may say anything.
 pub(crate) fn error_form(line: &str, programs: &BTreeSet<&str>) -> Option<ErrorForm> {
     if is_advice(line) {
         return Some(ErrorForm::Genuine);
@@ -116,6 +117,7 @@ pub(crate) fn error_form(line: &str, programs: &BTreeSet<&str>) -> Option<ErrorF
     Some(match (runs, is_known_message(message)) {
         (true, true) if follows_template(program, message) => ErrorForm::Genuine,
         (_, true) => ErrorForm::Foreign,
+        (true, false) if programs.iter().any(|word| word.contains(":?")) => ErrorForm::Genuine,
         (_, false) => ErrorForm::Invented,
     })
 }
@@ -247,6 +249,12 @@ mod tests {
         ] {
             assert_eq!(form("cat a.txt", line), Some(ErrorForm::Invented), "{line}");
         }
+    }
+
+    #[test]
+    fn a_message_of_the_user_is_genuine_where_the_command_holds_one() {
+        assert_eq!(form("echo ${rank:?star}", "bash: rank: star"), Some(ErrorForm::Genuine));
+        assert_eq!(form("echo $rank", "bash: rank: star"), Some(ErrorForm::Invented));
     }
 
     #[test]

@@ -69,7 +69,7 @@ fn worst_error(context: &JudgeContext<'_>, truth: &Prepared, own: &[&str]) -> u8
 /// A prompt, or the command itself: a tool returns what the command printed and nothing else.
 fn shell_noise(action: &str, own: &[&str]) -> u8 {
     static PROMPT: LazyLock<Regex> =
-        LazyLock::new(|| pattern(r"^(?:\[?[\w.-]+@[\w.-]+[: ]?[^\s$#]*\]?[$#]|[$>]|bash-\d\.\d[$#]|>>>)(?: |$)"));
+        LazyLock::new(|| pattern(r"^(?:\[?[\w.-]+@[\w.-]+[: ]?[^\s$#]*\]?[$#]|[$]|bash-\d\.\d[$#]|>>>)(?: |$)"));
     let echoes = |line: &&str| line.trim() == action.trim() && !action.trim().is_empty();
     if own.iter().any(|line| PROMPT.is_match(line) || echoes(line)) { 2 } else { 0 }
 }
