@@ -1,0 +1,142 @@
+//! Sampled predictions beside the truth, with what was invented and what is missing marked.
+
+use similar::{ChangeTag, TextDiff};
+use worldloom_schema::{Evaluation, Example, Prediction};
+
+use crate::html::{escape, hundred};
+
+/// Texts longer than this are compared word by word instead of character by character.
+const LONGEST_BY_CHARACTER: usize = 400;
+
+pub(super) fn render(evaluation: &Evaluation) -> String {
+    if evaluation.examples.is_empty() {
+        return String::new();
+    }
+    let order: Vec<&str> = evaluation.predictors.iter().map(|predictor| predictor.name.as_str()).collect();
+    let examples = evaluation.examples.iter().map(|example| example_html(example, &order)).collect::<String>();
+    format!(
+        "<section>\n<h2>Sampled predictions</h2>\n<p>Drawn by seed over the turn classes. <ins>Underlined</ins>: in \
+         the prediction only. <del>Struck through</del>: in the truth only.</p>\n{examples}</section>\n"
+    )
+}
+
+fn example_html(example: &Example, order: &[&str]) -> String {
+    let shots = order.iter().filter_map(|name| Some((*name, example.predictions.get(*name)?)));
+    let shots = shots.map(|(name, prediction)| prediction_html(name, prediction, &example.truth)).collect::<String>();
+    format!(
+        "<article class=\"example\">\n<h3>{} <span class=\"badge\">{}</span> <span class=\"badge\">{}</span></h3>\n{}\
+         <pre>$ {}</pre>\n<div class=\"shots\">\n<div class=\"shot\"><b>truth</b>{}</div>\n{shots}</div>\n</article>\n",
+        escape(&example.id),
+        escape(&example.class),
+        escape(&example.family),
+        history(example),
+        escape(&example.action),
+        block(&example.truth)
+    )
+}
+
+fn history(example: &Example) -> String {
+    if example.history.is_empty() {
+        return String::new();
+    }
+    let turns = example.history.iter().map(|(action, observation)| {
+        let end = if observation.is_empty() || observation.ends_with('\n') { "" } else { "\n" };
+        format!("$ {}\n{}{end}", escape(action), escape(observation))
+    });
+    format!(
+        "<details><summary class=\"muted\">{} earlier turns</summary><pre>{}</pre></details>\n",
+        example.history.len(),
+        turns.collect::<String>()
+    )
+}
+
+fn prediction_html(name: &str, prediction: &Prediction, truth: &str) -> String {
+    let verdict = match (&prediction.fault, prediction.normalised, prediction.rubric) {
+        (Some(fault), ..) => format!("fault: {}", escape(fault)),
+        (None, true, _) => "match".into(),
+        (None, false, Some(rubric)) => format!("rubric {}", hundred(rubric)),
+        (None, false, None) => "no match".into(),
+    };
+    let thinking = prediction.thinking.as_deref().map_or(String::new(), |thinking| {
+        format!("<details><summary class=\"muted\">thinking</summary>{}</details>", block(thinking))
+    });
+    let text = match prediction.fault {
+        Some(_) => block(&prediction.text),
+        None => difference(truth, &prediction.text),
+    };
+    format!("<div class=\"shot\"><b>{}</b><span class=\"badge\">{verdict}</span>{thinking}{text}</div>\n", escape(name))
+}
+
+fn block(text: &str) -> String {
+    match text.is_empty() {
+        true => "<pre class=\"muted\">(empty)</pre>".into(),
+        false => format!("<pre>{}</pre>", escape(text)),
+    }
+}
+
+/// The prediction with marks where it differs from the truth.
+fn difference(truth: &str, prediction: &str) -> String {
+    if truth == prediction {
+        return block(prediction);
+    }
+    let diff = match truth.len().max(prediction.len()) <= LONGEST_BY_CHARACTER {
+        true => TextDiff::from_chars(truth, prediction),
+        false => TextDiff::from_words(truth, prediction),
+    };
+    let mut out = String::new();
+    let mut open = ChangeTag::Equal;
+    for change in diff.iter_all_changes() {
+        if change.tag() != open {
+            out += closing(open);
+            out += opening(change.tag());
+            open = change.tag();
+        }
+        out += &escape(change.value());
+    }
+    format!("<pre>{out}{}</pre>", closing(open))
+}
+
+fn opening(tag: ChangeTag) -> &'static str {
+    match tag {
+        ChangeTag::Equal => "",
+        ChangeTag::Delete => "<del>",
+        ChangeTag::Insert => "<ins>",
+    }
+}
+
+fn closing(tag: ChangeTag) -> &'static str {
+    match tag {
+        ChangeTag::Equal => "",
+        ChangeTag::Delete => "</del>",
+        ChangeTag::Insert => "</ins>",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_are_marked_and_escaped() {
+        assert_eq!(difference("a<b", "a<b"), "<pre>a&lt;b</pre>");
+        assert_eq!(difference("x<y", "x>y"), "<pre>x<del>&lt;</del><ins>&gt;</ins>y</pre>");
+        assert_eq!(difference("fig", ""), "<pre><del>fig</del></pre>");
+        assert_eq!(difference("", ""), "<pre class=\"muted\">(empty)</pre>");
+    }
+
+    #[test]
+    fn a_mark_holds_all_of_the_text_of_both_sides() {
+        let (truth, prediction) = ("one two three ".repeat(40), "one too three ".repeat(40));
+        let html = difference(&truth, &prediction);
+        let without = |open: &str, close: &str| {
+            let mut text = html.clone();
+            while let Some(start) = text.find(open) {
+                let end = text[start..].find(close).unwrap() + start + close.len();
+                text.replace_range(start..end, "");
+            }
+            text.replace("<del>", "").replace("</del>", "").replace("<ins>", "").replace("</ins>", "")
+        };
+        assert_eq!(without("<ins>", "</ins>"), format!("<pre>{truth}</pre>"));
+        assert_eq!(without("<del>", "</del>"), format!("<pre>{prediction}</pre>"));
+    }
+}

@@ -1,0 +1,75 @@
+//! The curves of each stage: loss of the supervised stages, reward, faults and reward parts of RL.
+
+use crate::chart::{LINES, Line, draw};
+use crate::curves::Curves;
+use crate::error::Result;
+use crate::html::{escape, grouped};
+use crate::run::Stage;
+
+/// A figure: its title, the metrics in it (a trailing dot takes all names below) and whether its axis starts at 0.
+struct Figure {
+    title: &'static str,
+    metrics: &'static [(&'static str, &'static str)],
+    from_zero: bool,
+}
+
+/// Figures in order; one without any of its metrics is left out.
+const FIGURES: [Figure; 6] = [
+    Figure { title: "loss", metrics: &[("loss", "training"), ("validation_loss", "validation")], from_zero: false },
+    Figure { title: "mean reward", metrics: &[("reward_mean", "reward")], from_zero: true },
+    Figure {
+        title: "faults and groups without signal, share",
+        metrics: &[("fault_share", "faults"), ("zero_variance_share", "groups of equal rewards")],
+        from_zero: true,
+    },
+    Figure { title: "faults by reason, completions", metrics: &[("faults.", "")], from_zero: true },
+    Figure { title: "reward parts, mean", metrics: &[("reward_parts.", "")], from_zero: true },
+    Figure { title: "completion length, mean", metrics: &[("response_length", "tokens")], from_zero: true },
+];
+
+/// The section and its number of figures.
+pub(super) fn render(stages: &[Stage]) -> Result<(String, u64)> {
+    if stages.is_empty() {
+        return Ok((String::new(), 0));
+    }
+    let mut out = String::from("<section>\n<h2>Training</h2>\n");
+    let mut count = 0;
+    for stage in stages {
+        let name = escape(&stage.name);
+        out += &format!("<h3>{name}</h3>\n<p class=\"muted\">{} steps.</p>\n", grouped(stage.curves.steps));
+        out += "<div class=\"figures\">\n";
+        for figure in &FIGURES {
+            let lines = lines(figure, &stage.curves);
+            let title = format!("{}: {}", stage.name, figure.title);
+            if let Some(svg) = draw(&title, &lines, figure.from_zero)? {
+                count += 1;
+                out += &figure_html(&title, &lines, &svg);
+            }
+        }
+        out += "</div>\n";
+    }
+    Ok((out + "</section>\n", count))
+}
+
+fn lines(figure: &Figure, curves: &Curves) -> Vec<Line> {
+    let named = |metric: &str, name: &str| Some(Line { name: name.into(), points: curves.thinned(metric)? });
+    let mut lines = Vec::new();
+    for (metric, name) in figure.metrics {
+        match metric.ends_with('.') {
+            true => lines.extend(curves.names(metric).iter().filter_map(|full| named(full, &full[metric.len()..]))),
+            false => lines.extend(named(metric, name)),
+        }
+    }
+    lines
+}
+
+fn figure_html(title: &str, lines: &[Line], svg: &str) -> String {
+    let key = |(index, line): (usize, &Line)| {
+        let last = line.points.last().map_or(String::new(), |(_, value)| format!(" {value:.3}"));
+        format!("<span class=\"key line-{}\">{}{last}</span> ", index % LINES.len(), escape(&line.name))
+    };
+    let keys = lines.iter().enumerate().map(key).collect::<String>();
+    let title = escape(title);
+    let svg = svg.trim().replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{title}\" "), 1);
+    format!("<figure>\n{svg}\n<figcaption>{title} {keys}</figcaption>\n</figure>\n")
+}

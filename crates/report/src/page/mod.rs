@@ -1,0 +1,55 @@
+//! The page: one HTML file with its style and figures inside, readable on a phone, in print, light or dark.
+
+mod examples;
+mod figures;
+mod lineage;
+mod tables;
+
+use crate::error::Result;
+use crate::html::{escape, grouped};
+use crate::run::Content;
+
+/// The style sheet, inlined.
+const STYLE: &str = include_str!("style.css");
+
+/// The whole page, and how many figures it has.
+pub(crate) fn render(content: &Content) -> Result<(String, u64)> {
+    let (figures, count) = figures::render(&content.stages)?;
+    let mut body = format!("<header><h1>{}</h1>{}</header>\n", escape(&content.title), lead(content));
+    match &content.evaluation {
+        Some(evaluation) => body += &tables::render(evaluation),
+        None => body += "<section><h2>Results</h2><p class=\"muted\">No evaluation was given.</p></section>\n",
+    }
+    body += &figures;
+    if let Some(evaluation) = &content.evaluation {
+        body += &examples::render(evaluation);
+    }
+    body += &lineage::render(&content.steps);
+    Ok((document(&content.title, &body), count))
+}
+
+fn document(title: &str, body: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
+         <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n",
+        escape(title)
+    )
+}
+
+/// One sentence under the title.
+fn lead(content: &Content) -> String {
+    let Some(evaluation) = &content.evaluation else { return String::new() };
+    let shares = evaluation.class_shares.iter();
+    let shares: Vec<String> =
+        shares.map(|(class, share)| format!("{} {:.0} %", escape(class), 100.0 * share)).collect();
+    format!(
+        "<p>Predicted observations compared with what the environment really answered: {} turns of {} episodes that \
+         training never saw{}.</p>",
+        grouped(evaluation.turns),
+        grouped(evaluation.episodes),
+        if shares.is_empty() { String::new() } else { format!(" ({})", shares.join(", ")) }
+    )
+}

@@ -1,0 +1,229 @@
+//! The page and the terminal table on small hand-made results.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use expect_test::expect_file;
+use worldloom_report::{HTML_FILE, REPORT_FILE, ReportConfig, ReportInput, run, table};
+use worldloom_schema::{Difference, Evaluation, Example, Interval, Measures, Prediction, Predictor, PredictorKind};
+
+fn interval(mean: f64, spread: f64) -> Interval {
+    Interval { mean, low: mean - spread, high: mean + spread, n: 1200, clusters: 150 }
+}
+
+fn measures(share: f64) -> Measures {
+    Measures {
+        exact: interval(share, 0.015),
+        normalised: interval(share + 0.01, 0.015),
+        line_f1: interval(share + 0.1, 0.02),
+        rubric: interval(100.0 * share + 20.0, 1.25),
+        faults: BTreeMap::from([("missing_tag".into(), 0.01), ("cut_by_length".into(), 0.005)]),
+    }
+}
+
+fn predictor(name: &str, kind: PredictorKind, share: f64) -> Predictor {
+    let by_class = ["empty", "error", "state"].map(|class| (class.to_string(), measures(share)));
+    let by_family = ["list", "read"].map(|family| (family.to_string(), measures(share)));
+    Predictor {
+        name: name.into(),
+        kind,
+        asked: "v0, thinking and tags".into(),
+        all: measures(share),
+        by_class: by_class.into(),
+        by_family: by_family.into(),
+    }
+}
+
+fn evaluation() -> Evaluation {
+    let difference = |from: &str, to: &str, measure: &str, mean: f64| Difference {
+        from: from.into(),
+        to: to.into(),
+        measure: measure.into(),
+        turns: "all".into(),
+        interval: interval(mean, 0.02),
+    };
+    let prediction = |text: &str, fault: Option<&str>| Prediction {
+        text: text.into(),
+        thinking: Some("cwd: ~".into()),
+        normalised: false,
+        rubric: Some(40.0),
+        fault: fault.map(String::from),
+    };
+    Evaluation {
+        seed: 7,
+        turns: 1200,
+        episodes: 150,
+        class_shares: [("empty", 0.12), ("error", 0.25), ("state", 0.63)].map(|(k, v)| (k.to_string(), v)).into(),
+        predictors: vec![
+            predictor("base", PredictorKind::Stage, 0.0),
+            predictor("a-stage-with-a-very-long-name", PredictorKind::Stage, 0.45),
+            predictor("repeat last", PredictorKind::Baseline, 0.11),
+        ],
+        differences: vec![
+            difference("base", "sft", "normalised", 0.21),
+            difference("base", "sft", "line_f1", -0.05),
+            difference("repeat last", "sft", "normalised", 0.3),
+        ],
+        examples: vec![Example {
+            id: "abc#2".into(),
+            class: "state".into(),
+            family: "read".into(),
+            history: vec![("ls".into(), "notes.txt".into())],
+            action: "cat <notes.txt".into(),
+            truth: "<b>fig</b>\nplum".into(),
+            predictions: [
+                ("base".to_string(), prediction("</pre><script>alert(1)</script>", Some("missing_tag"))),
+                ("repeat last".to_string(), prediction("<b>fig</b>\npear", None)),
+            ]
+            .into(),
+        }],
+    }
+}
+
+fn config(title: &str) -> ReportConfig {
+    ReportConfig { title: title.into() }
+}
+
+fn page(input: &ReportInput<'_>, title: &str) -> String {
+    let out = tempfile::tempdir().unwrap();
+    run(&config(title), input, out.path()).unwrap();
+    fs_err::read_to_string(out.path().join(HTML_FILE)).unwrap()
+}
+
+fn folder_with(file: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(file);
+    fs_err::write(&path, text).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn the_terminal_table_is_as_reviewed_and_at_most_100_columns_wide() {
+    let text = table(&evaluation());
+    for line in text.lines() {
+        assert!(line.chars().count() <= 100, "{} columns: {line}", line.chars().count());
+    }
+    expect_file!["terminal_table.txt"].assert_eq(&text);
+}
+
+#[test]
+fn the_terminal_table_survives_full_marks_nan_and_nothing() {
+    let mut full = evaluation();
+    let hundred = Interval { mean: 1.0, low: 1.0, high: 1.0, n: 3, clusters: 2 };
+    for predictor in &mut full.predictors {
+        predictor.all.exact = hundred;
+        predictor.all.normalised = hundred;
+        predictor.all.rubric = Interval { mean: f64::NAN, ..hundred };
+        predictor.all.line_f1 = Interval::default();
+    }
+    let text = table(&full);
+    assert!(text.contains("100 (100–100)") && text.contains('–') && !text.contains("NaN"), "{text}");
+    assert!(text.lines().all(|line| line.chars().count() <= 100));
+    let nothing = Evaluation {
+        seed: 0,
+        turns: 0,
+        episodes: 0,
+        class_shares: BTreeMap::new(),
+        predictors: vec![],
+        differences: vec![],
+        examples: vec![],
+    };
+    assert!(table(&nothing).starts_with("0 turns of 0 episodes"));
+}
+
+#[test]
+fn hostile_text_stays_text_everywhere() {
+    let mut hostile = evaluation();
+    let attack = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>";
+    hostile.predictors[0].name = attack.into();
+    hostile.predictors[0].asked = attack.into();
+    hostile.predictors[0].all.faults.insert(attack.into(), 0.5);
+    hostile.predictors[0].by_family.insert(attack.into(), measures(0.2));
+    hostile.differences[0].from = attack.into();
+    hostile.examples[0].history.push((attack.into(), attack.into()));
+    let folder = tempfile::tempdir().unwrap();
+    hostile.write(folder.path()).unwrap();
+    let (_stage, metrics) = folder_with("metrics.jsonl", "{\"step\":1,\"reward_parts\":{\"<script>\":1}}\n");
+    let report = serde_json::json!({"counts": {attack: 3}}).to_string();
+    let (_step, report) = folder_with("report.json", &report);
+    let input = ReportInput {
+        evaluation: Some(folder.path()),
+        stages: vec![(attack.into(), metrics.parent().unwrap().into())],
+        reports: vec![(attack.into(), report)],
+    };
+    let html = page(&input, attack);
+    assert!(!html.contains("<script") && !html.contains("<img"), "markup from data reached the page");
+    assert!(html.contains("&lt;script&gt;"));
+}
+
+#[test]
+fn the_page_needs_no_network() {
+    let folder = tempfile::tempdir().unwrap();
+    evaluation().write(folder.path()).unwrap();
+    let (_stage, metrics) = folder_with("metrics.jsonl", "{\"step\":1,\"loss\":2.0}\n{\"step\":2,\"loss\":1.0}\n");
+    let stages = vec![("cpt".to_string(), metrics.parent().unwrap().to_path_buf())];
+    let html = page(&ReportInput { evaluation: Some(folder.path()), stages, reports: vec![] }, "run");
+    let addresses = html.matches("://").count();
+    assert_eq!(addresses, html.matches("xmlns=\"http://www.w3.org/2000/svg\"").count());
+    for fetching in ["<link", "<iframe", " src=", "url(", "@import"] {
+        assert!(!html.contains(fetching), "{fetching}");
+    }
+    assert!(html.contains("<ins>") && html.contains("<del>") && html.contains("cpt: loss"));
+}
+
+#[test]
+fn supervised_and_rl_stages_have_their_figures() {
+    let rl = "{\"step\":1,\"loss\":0.1,\"reward_mean\":8.5,\"fault_share\":0.2,\"reward_parts\":{\"format\":3.0}}\n\
+              {\"step\":2,\"loss\":null,\"reward_mean\":9.5,\"fault_share\":0.1,\"reward_parts\":{\"format\":3.5}}\n";
+    let (_rl, rl) = folder_with("metrics.jsonl", rl);
+    let cpt = "{\"step\":1,\"loss\":5.0}\n{\"step\":2,\"loss\":4.0,\"validation_loss\":4.5}\n";
+    let (_cpt, cpt) = folder_with("metrics.jsonl", cpt);
+    let folder = |path: &Path| path.parent().unwrap().to_path_buf();
+    let stages = vec![("cpt".to_string(), folder(&cpt)), ("rl".to_string(), folder(&rl))];
+    let out = tempfile::tempdir().unwrap();
+    let input = ReportInput { stages, ..ReportInput::default() };
+    let report = run(&config("curves"), &input, out.path()).unwrap();
+    let html = fs_err::read_to_string(out.path().join(HTML_FILE)).unwrap();
+    for title in ["cpt: loss", "validation", "rl: mean reward", "rl: faults", "rl: reward parts"] {
+        assert!(html.contains(title), "{title}");
+    }
+    assert_eq!(report.counts["figures"], html.matches("<svg ").count() as u64);
+    assert_eq!(report.stages["rl"]["reward_mean"], 9.5);
+    let written = fs_err::read_to_string(out.path().join(REPORT_FILE)).unwrap();
+    assert_eq!(serde_json::from_str::<worldloom_report::Report>(&written).unwrap(), report);
+}
+
+#[test]
+fn empty_inputs_make_a_page_that_says_so() {
+    let html = page(&ReportInput::default(), "empty");
+    assert!(html.contains("No evaluation was given") && html.contains("</html>"));
+    let (_stage, metrics) = folder_with("metrics.jsonl", "");
+    let (_step, report) = folder_with("report.json", "{}");
+    let stages = vec![("cpt".to_string(), metrics.parent().unwrap().to_path_buf())];
+    let html = page(&ReportInput { evaluation: None, stages, reports: vec![("ingest".into(), report)] }, "empty");
+    assert!(html.contains("0 steps") && html.contains("reported no counts"));
+}
+
+#[test]
+fn broken_and_missing_files_are_named() {
+    let (_stage, metrics) = folder_with("metrics.jsonl", "{\"step\":1}\nnot json\n");
+    let (_step, report) = folder_with("report.json", "{\"counts\": ");
+    let out = tempfile::tempdir().unwrap();
+    let fails = |input: ReportInput<'_>| run(&config("x"), &input, out.path()).unwrap_err().to_string();
+    let stages = vec![("cpt".to_string(), metrics.parent().unwrap().to_path_buf())];
+    let message = fails(ReportInput { stages, ..ReportInput::default() });
+    assert!(message.contains("metrics.jsonl") && message.contains("line 2"), "{message}");
+    let message = fails(ReportInput { reports: vec![("ingest".into(), report)], ..ReportInput::default() });
+    assert!(message.contains("report.json"), "{message}");
+    let absent = out.path().join("absent");
+    let message = fails(ReportInput { evaluation: Some(&absent), ..ReportInput::default() });
+    assert!(message.contains("absent"), "{message}");
+}
+
+#[test]
+fn the_same_input_gives_the_same_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    evaluation().write(folder.path()).unwrap();
+    let input = || ReportInput { evaluation: Some(folder.path()), ..ReportInput::default() };
+    assert_eq!(page(&input(), "run"), page(&input(), "run"));
+}
