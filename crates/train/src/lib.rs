@@ -1,1 +1,34 @@
-//! The stage loops cpt, sft and rl on token ids.
+//! The stage loops on token ids: `cpt` and `sft` are [`supervised`], `rl` is [`rl`].
+//!
+//! Words: a *step* is one update of the weights for the supervised stages and one batch of rollouts for RL; steps count
+//! from 1 in everything that is shown. A *micro-batch* is what goes through the decoder at once; splitting a step into
+//! micro-batches changes nothing but rounding. A *run* is a folder that survives a kill: calling the same loop on the
+//! same folder goes on from its last checkpoint and ends with the same bytes.
+//!
+//! The crate sees token ids, weights, layouts and rewards. It knows no text, tokenizer, template or judge.
+
+pub mod rl;
+pub mod supervised;
+
+mod batch;
+mod checkpoint;
+mod data;
+mod error;
+mod learner;
+mod metrics;
+mod optimizer;
+mod order;
+mod run;
+mod schedule;
+mod seeds;
+
+pub use batch::Batch;
+pub use checkpoint::CheckpointConfig;
+pub use data::{Data, Rows};
+pub use error::{Error, Result};
+pub use metrics::{Clock, Control, Observer, Silent, StartInfo, StepMetrics};
+pub use optimizer::{AdamW, OptimizerConfig};
+pub use order::Order;
+pub use run::{Job, Report};
+pub use schedule::{Schedule, Shape};
+pub use seeds::{Purpose, split_seed};

@@ -1,0 +1,146 @@
+//! Rows of unequal length as one batch, shifted so that each position predicts the next token.
+//!
+//! ```text
+//! row      tokens  [7, 4, 9, 5]   weights [0, 0, 1, 1]     weight of predicting THIS token
+//! batch    tokens  [7, 4, 9]      targets [4, 9, 5]        weights [0, 1, 1]
+//! ```
+//!
+//! What follows a row's last target is not computed: nothing that counts depends on it.
+
+use burn::tensor::{Device, Tensor};
+use worldloom_model::{Decoder, Layout, token_tensor};
+use worldloom_schema::Row;
+
+/// A micro-batch, padded to its longest row with a segment of its own and weight 0.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Batch {
+    /// Token ids, `[rows, length]`.
+    pub tokens: Vec<u32>,
+    /// Positions in their document.
+    pub positions: Vec<u32>,
+    /// Document numbers in their row; padding is one more.
+    pub segments: Vec<u32>,
+    /// The token predicted at each position.
+    pub targets: Vec<u32>,
+    /// Its weight.
+    pub weights: Vec<f32>,
+    /// Number of rows.
+    pub rows: usize,
+    /// Length of the longest.
+    pub length: usize,
+}
+
+impl Batch {
+    /// Pads and shifts rows; weights are divided by `denominator`.
+    pub fn new(rows: &[&Row], denominator: f64) -> Self {
+        let length = rows.iter().map(|row| predicting_length(row)).max().unwrap_or(0).max(1);
+        let size = rows.len() * length;
+        let empty = || Vec::with_capacity(size);
+        let mut batch = Self {
+            tokens: empty(),
+            positions: empty(),
+            segments: empty(),
+            targets: empty(),
+            weights: Vec::with_capacity(size),
+            rows: rows.len(),
+            length,
+        };
+        for row in rows {
+            batch.push(row, denominator);
+        }
+        batch
+    }
+
+    fn push(&mut self, row: &Row, denominator: f64) {
+        let used = predicting_length(row);
+        self.tokens.extend(&row.tokens[..used]);
+        self.positions.extend(&row.positions[..used]);
+        self.segments.extend(&row.segments[..used]);
+        if used > 0 {
+            self.targets.extend(&row.tokens[1..=used]);
+            self.weights.extend(row.weights[1..=used].iter().map(|&w| (f64::from(w) / denominator) as f32));
+        }
+        let padding = self.length - used;
+        let padding_segment = row.segments[..used].last().map_or(0, |last| last + 1);
+        self.tokens.extend(std::iter::repeat_n(0, padding));
+        self.positions.extend(0..padding as u32);
+        self.segments.extend(std::iter::repeat_n(padding_segment, padding));
+        self.targets.extend(std::iter::repeat_n(0, padding));
+        self.weights.extend(std::iter::repeat_n(0.0, padding));
+    }
+
+    /// Whether no target counts.
+    pub fn is_untrained(&self) -> bool {
+        self.weights.iter().all(|&weight| weight == 0.0)
+    }
+
+    /// `Σ weight · nll`, with its graph.
+    pub fn loss(&self, decoder: &Decoder, temperature: f32, device: &Device) -> Tensor<1> {
+        let (tokens, layout) = self.tensors(device);
+        decoder.weighted_nll(tokens, &layout, &self.targets, &self.weights, temperature)
+    }
+
+    /// Log-prob of every target whose weight is not 0, row by row, without a graph.
+    pub fn log_probs(&self, decoder: &Decoder, temperature: f32, device: &Device) -> Vec<Vec<f32>> {
+        let selected: Vec<bool> = self.weights.iter().map(|&weight| weight != 0.0).collect();
+        let (tokens, layout) = self.tensors(device);
+        let values = decoder.token_log_probs(tokens, &layout, &self.targets, &selected, temperature);
+        let of_row = |row: usize| {
+            let range = row * self.length..(row + 1) * self.length;
+            range.filter(|&at| selected[at]).map(|at| values[at]).collect()
+        };
+        (0..self.rows).map(of_row).collect()
+    }
+
+    fn tensors(&self, device: &Device) -> (Tensor<2, burn::tensor::Int>, Layout) {
+        let layout = Layout::new(&self.positions, &self.segments, self.rows, self.length, device);
+        (token_tensor(&self.tokens, self.rows, self.length, device), layout)
+    }
+}
+
+/// Tokens that something is predicted from: those before the last target.
+fn predicting_length(row: &Row) -> usize {
+    row.weights.iter().rposition(|&weight| weight != 0.0).unwrap_or(0)
+}
+
+/// Row numbers in micro-batches: longest rows first, so that a batch pads little.
+pub(crate) fn micro_batches(rows: &[Row], rows_per_micro_batch: usize) -> Vec<Vec<usize>> {
+    let mut numbers: Vec<usize> = (0..rows.len()).collect();
+    numbers.sort_by_key(|&number| std::cmp::Reverse(predicting_length(&rows[number])));
+    numbers.chunks(rows_per_micro_batch).map(<[usize]>::to_vec).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(tokens: &[u32], weights: &[f32], segments: &[u32]) -> Row {
+        let mut positions = Vec::new();
+        for at in 0..tokens.len() {
+            let continues = at > 0 && segments[at] == segments[at - 1];
+            positions.push(if continues { positions[at - 1] + 1 } else { 0 });
+        }
+        Row { tokens: tokens.into(), weights: weights.into(), segments: segments.into(), positions, ..Row::default() }
+    }
+
+    #[test]
+    fn rows_are_shifted_padded_and_cut_after_the_last_target() {
+        let first = row(&[7, 4, 9, 5, 3, 8], &[0.0, 1.0, 0.0, 0.0, 2.0, 0.0], &[0, 0, 0, 1, 1, 1]);
+        let second = row(&[1, 2, 6], &[0.0, 0.0, 4.0], &[0, 0, 0]);
+        let batch = Batch::new(&[&first, &second], 4.0);
+        assert_eq!(batch.length, 4);
+        assert_eq!(batch.tokens, [7, 4, 9, 5, 1, 2, 0, 0]);
+        assert_eq!(batch.targets, [4, 9, 5, 3, 2, 6, 0, 0]);
+        assert_eq!(batch.weights, [0.25, 0.0, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0]);
+        assert_eq!(batch.segments, [0, 0, 0, 1, 0, 0, 1, 1]);
+        assert_eq!(batch.positions, [0, 1, 2, 0, 0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn micro_batches_hold_every_row_once_and_the_longest_first() {
+        let lengths = [2, 5, 3, 5, 4];
+        let rows: Vec<Row> =
+            lengths.iter().map(|&length| row(&vec![1; length], &vec![1.0; length], &vec![0; length])).collect();
+        assert_eq!(micro_batches(&rows, 2), [vec![1, 3], vec![4, 2], vec![0]]);
+    }
+}

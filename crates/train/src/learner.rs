@@ -1,0 +1,91 @@
+//! A decoder that learns: gradients summed over micro-batches, guards, one update.
+
+use burn::tensor::Device;
+use worldloom_model::{Decoder, Gradients};
+
+use crate::batch::Batch;
+use crate::error::{Error, Result};
+use crate::optimizer::AdamW;
+
+pub(crate) struct Learner {
+    /// None only while an update moves it.
+    decoder: Option<Decoder>,
+    pub(crate) optimizer: AdamW,
+    gradients: Gradients,
+    pub(crate) device: Device,
+}
+
+impl Learner {
+    pub(crate) fn new(decoder: Decoder, optimizer: AdamW, device: &Device) -> Self {
+        let gradients = Gradients::zeros(&decoder);
+        Self { decoder: Some(decoder), optimizer, gradients, device: device.clone() }
+    }
+
+    pub(crate) fn decoder(&self) -> &Decoder {
+        self.decoder.as_ref().expect("the decoder is only away during an update")
+    }
+
+    pub(crate) fn start_step(&mut self) {
+        self.gradients.reset();
+    }
+
+    /// Adds the gradient of a micro-batch; returns its share of the step's loss.
+    pub(crate) fn add(&mut self, batch: &Batch, temperature: f32, place: &Place<'_>) -> Result<f64> {
+        if batch.is_untrained() {
+            return Ok(0.0);
+        }
+        let decoder = self.decoder.as_ref().expect("the decoder is only away during an update");
+        let loss = batch.loss(decoder, temperature, &self.device);
+        let value = loss.clone().into_data().iter::<f32>().next().map_or(f64::NAN, f64::from);
+        if !value.is_finite() {
+            return Err(place.not_finite("loss"));
+        }
+        self.gradients.accumulate(decoder, loss);
+        Ok(value)
+    }
+
+    /// Clips and updates; returns the norm before clipping. Nothing has changed if the gradient is not finite.
+    pub(crate) fn update(&mut self, rate: f64, place: &Place<'_>) -> Result<f64> {
+        let norm = self.gradients.squared_norm().sqrt();
+        if !norm.is_finite() {
+            return Err(place.not_finite("gradient"));
+        }
+        let decoder = self.decoder.take().expect("the decoder is only away during an update");
+        self.decoder = Some(self.optimizer.update(decoder, &self.gradients, norm, rate));
+        Ok(norm)
+    }
+
+    /// Refuses weights that are not numbers: they never become a checkpoint.
+    pub(crate) fn check_weights(&self, step: u64) -> Result<()> {
+        let mut broken = None;
+        self.decoder().for_each_parameter(&mut |path, _, values| {
+            if broken.is_none() && !values.iter().all(|value| value.is_finite()) {
+                broken = Some(path.to_string());
+            }
+        });
+        match broken {
+            None => Ok(()),
+            Some(path) => {
+                Err(Place { step, rows: "after its update".into() }.not_finite(&format!("parameter `{path}`")))
+            }
+        }
+    }
+}
+
+/// Where in a run something happens, for messages.
+pub(crate) struct Place<'a> {
+    pub(crate) step: u64,
+    pub(crate) rows: std::borrow::Cow<'a, str>,
+}
+
+impl Place<'_> {
+    /// A step over rows with these numbers.
+    pub(crate) fn rows(step: u64, rows: &[usize]) -> Self {
+        let list: Vec<String> = rows.iter().map(usize::to_string).collect();
+        Self { step, rows: format!("rows {}", list.join(", ")).into() }
+    }
+
+    fn not_finite(&self, what: &str) -> Error {
+        Error::NonFinite { step: self.step, what: what.into(), rows: self.rows.to_string() }
+    }
+}

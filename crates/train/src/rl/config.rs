@@ -1,0 +1,98 @@
+//! What decides an RL run.
+
+use serde::{Deserialize, Serialize};
+
+use super::advantage::{Normalisation, check_group_size};
+use super::objective::Objective;
+use crate::checkpoint::CheckpointConfig;
+use crate::error::{Error, Result};
+use crate::optimizer::OptimizerConfig;
+use crate::schedule::Schedule;
+
+/// An RL stage.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RlConfig {
+    /// Batches of rollouts.
+    pub steps: u64,
+    /// Prompts of a step.
+    pub prompts_per_step: usize,
+    /// Completions of a prompt.
+    pub group_size: usize,
+    /// Updates a batch of rollouts is cut into, by groups.
+    pub mini_batches: usize,
+    /// Rows that go through the decoder at once: memory, not results.
+    pub rows_per_micro_batch: usize,
+    /// Longest completion the sampler may answer.
+    pub max_completion_tokens: usize,
+    /// Temperature of sampling and of the trainer's log-probs.
+    pub temperature: f64,
+    /// Seed of order and sampling.
+    pub seed: u64,
+    /// What advantages are divided by.
+    pub normalisation: Normalisation,
+    /// The objective. Default: GSPO as published.
+    #[serde(default)]
+    pub objective: Objective,
+    /// How weights are updated.
+    pub optimizer: OptimizerConfig,
+    /// How the learning rate moves, over updates.
+    pub schedule: Schedule,
+    /// When checkpoints are made.
+    pub checkpoints: CheckpointConfig,
+    /// The run refuses to go on when more of its first completions are policy faults. Default: a tenth; above it,
+    /// supervised fine-tuning has not taught the form of an answer.
+    #[serde(default = "default_max_fault_share_at_start")]
+    pub max_fault_share_at_start: f64,
+    /// Largest difference between the sampler's and the trainer's log-prob of a token. Default: 1e-4, for a sampler
+    /// that computes in float32 as the trainer does.
+    #[serde(default = "default_max_log_prob_gap")]
+    pub max_log_prob_gap: f64,
+}
+
+fn default_max_fault_share_at_start() -> f64 {
+    0.1
+}
+
+fn default_max_log_prob_gap() -> f64 {
+    1e-4
+}
+
+impl RlConfig {
+    /// Updates of the whole run.
+    pub fn updates(&self) -> u64 {
+        self.steps * self.mini_batches as u64
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        for (field, value) in [
+            ("steps", self.steps as usize),
+            ("prompts_per_step", self.prompts_per_step),
+            ("mini_batches", self.mini_batches),
+            ("rows_per_micro_batch", self.rows_per_micro_batch),
+            ("max_completion_tokens", self.max_completion_tokens),
+        ] {
+            if value == 0 {
+                return Err(Error::config(field, "0, expected at least 1"));
+            }
+        }
+        check_group_size(self.group_size)?;
+        if self.mini_batches > self.prompts_per_step {
+            let detail = format!("{} updates from {} groups", self.mini_batches, self.prompts_per_step);
+            return Err(Error::config("mini_batches", detail));
+        }
+        for (field, value) in [("temperature", self.temperature), ("max_log_prob_gap", self.max_log_prob_gap)] {
+            if !(value > 0.0 && value.is_finite()) {
+                return Err(Error::config(field, format!("{value}, expected a number above 0")));
+            }
+        }
+        if !(0.0..=1.0).contains(&self.max_fault_share_at_start) {
+            let detail = format!("{}, expected a share from 0 to 1", self.max_fault_share_at_start);
+            return Err(Error::config("max_fault_share_at_start", detail));
+        }
+        self.objective.check()?;
+        self.optimizer.check()?;
+        self.checkpoints.check()?;
+        self.schedule.check(self.updates())
+    }
+}

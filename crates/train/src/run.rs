@@ -1,0 +1,127 @@
+//! What every stage's run has in common: it opens or goes on, saves, and finishes with the model and a report.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+use worldloom_model::{Decoder, ModelConfig, SaveDType};
+use worldloom_schema::InputRef;
+
+use crate::checkpoint::{CheckpointConfig, Checkpoints, Identity, OPTIMIZER, State, write_json};
+use crate::error::Result;
+use crate::learner::Learner;
+use crate::metrics::{Control, MetricsFile};
+use crate::optimizer::{AdamW, OptimizerConfig};
+
+/// Name of the folder with the trained model.
+const MODEL: &str = "model";
+const REPORT: &str = "report.json";
+
+/// What a run starts from and where it works.
+pub struct Job<'a> {
+    /// The starting weights, on `device`.
+    pub decoder: Decoder,
+    /// Their config.
+    pub model: ModelConfig,
+    /// The run's folder; it must be the same after a kill.
+    pub out: &'a Path,
+    /// A device with automatic differentiation.
+    pub device: &'a Device,
+}
+
+/// How a run ended; `report.json` in its folder.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Steps made.
+    pub steps: u64,
+    /// Whether it was stopped before its end: call again to go on.
+    pub is_stopped: bool,
+    /// Last figures worth knowing, by name.
+    pub figures: BTreeMap<String, f64>,
+    /// Counts.
+    pub counts: BTreeMap<String, u64>,
+}
+
+/// An open run.
+pub(crate) struct Run {
+    pub(crate) learner: Learner,
+    pub(crate) state: State,
+    pub(crate) metrics: MetricsFile,
+    model: ModelConfig,
+    checkpoints: Checkpoints,
+    out: PathBuf,
+    saved: Option<u64>,
+}
+
+impl Run {
+    /// Goes on from the newest whole checkpoint, or starts.
+    pub(crate) fn open(
+        job: Job<'_>,
+        config: serde_json::Value,
+        mut inputs: BTreeMap<String, InputRef>,
+        settings: (&OptimizerConfig, CheckpointConfig, u64),
+    ) -> Result<Self> {
+        let (optimizer, checkpoint_config, seed) = settings;
+        fs_err::create_dir_all(job.out)?;
+        inputs.insert("model".into(), InputRef { path: PathBuf::new(), key: fingerprint(&job.decoder) });
+        let checkpoints = Checkpoints::open(job.out, checkpoint_config, Identity { config, inputs })?;
+        let (decoder, optimizer, state, saved) = match checkpoints.latest(job.device)? {
+            Some(loaded) => {
+                let optimizer = AdamW::load(optimizer, &loaded.decoder, &loaded.folder.join(OPTIMIZER))?;
+                (loaded.decoder, optimizer, loaded.state, Some(loaded.state.step))
+            }
+            None => {
+                let optimizer = AdamW::new(optimizer, &job.decoder);
+                (job.decoder, optimizer, State { seed, ..State::default() }, None)
+            }
+        };
+        checkpoints.check_space(decoder.num_parameters() as u64)?;
+        let metrics = MetricsFile::resume(job.out, state.step)?;
+        let learner = Learner::new(decoder, optimizer, job.device);
+        Ok(Self { learner, state, metrics, model: job.model, checkpoints, out: job.out.into(), saved })
+    }
+
+    /// Saves after a step if one is due.
+    pub(crate) fn save_if_due(&mut self, last: u64, control: &mut Control<'_>) -> Result<()> {
+        if self.checkpoints.is_due(self.state.step, last) { self.save(control) } else { Ok(()) }
+    }
+
+    /// Saves unless this step is saved already.
+    pub(crate) fn save(&mut self, control: &mut Control<'_>) -> Result<()> {
+        if self.saved == Some(self.state.step) {
+            return Ok(());
+        }
+        self.metrics.sync()?;
+        let folder = self.checkpoints.save(&self.learner, &self.model, &self.state)?;
+        self.saved = Some(self.state.step);
+        control.observer.on_checkpoint(self.state.step, &folder);
+        Ok(())
+    }
+
+    /// Writes `model/` whole, and the report.
+    pub(crate) fn finish(&self, report: &Report) -> Result<()> {
+        let partial = self.out.join(".model.partial");
+        if partial.exists() {
+            fs_err::remove_dir_all(&partial)?;
+        }
+        fs_err::create_dir_all(&partial)?;
+        worldloom_model::save(self.learner.decoder(), &self.model, &partial, SaveDType::F32)?;
+        let target = self.out.join(MODEL);
+        if target.exists() {
+            fs_err::remove_dir_all(&target)?;
+        }
+        fs_err::rename(&partial, &target)?;
+        write_json(&self.out.join(REPORT), report)
+    }
+}
+
+/// Hash of all weights, in the decoder's order.
+fn fingerprint(decoder: &Decoder) -> String {
+    let mut hasher = blake3::Hasher::new();
+    decoder.for_each_parameter(&mut |path, _, values| {
+        hasher.update(path.as_bytes());
+        hasher.update(bytemuck::cast_slice(values));
+    });
+    hasher.finalize().to_hex()[..32].into()
+}
