@@ -1,3 +1,42 @@
-//! The program `worldloom`.
+//! The program `worldloom`: raw agent logs in, a trained world model out.
+//!
+//! Reading order: [`args`] says what can be typed, [`commands`] does it, [`steps`] is where the stages of the other
+//! crates become commands, [`pipeline`] strings them together. Only this crate reads arguments and TOML, opens a
+//! device, prints and exits.
 
-fn main() {}
+mod args;
+mod commands;
+mod config;
+mod device;
+mod pipeline;
+mod progress;
+mod steps;
+
+use std::process::ExitCode;
+
+/// Freed memory is kept: training allocates the same large buffers every step.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// `mi_option_purge_delay` of the bundled mimalloc; -1: never give pages back.
+const PURGE_DELAY: i32 = 15;
+
+unsafe extern "C" {
+    fn mi_option_set(option: i32, value: std::ffi::c_long);
+}
+
+#[expect(
+    unsafe_code,
+    reason = "before any thread starts: the allocator's option, and the back end burn may fall back to"
+)]
+fn prepare_process() {
+    unsafe {
+        mi_option_set(PURGE_DELAY, -1);
+        std::env::set_var("BURN_DEVICE", "flex");
+    }
+}
+
+fn main() -> ExitCode {
+    prepare_process();
+    commands::main()
+}

@@ -1,0 +1,29 @@
+# Everything here is optional: the README's two commands need only cargo.
+
+# The list of recipes.
+default:
+    @just --list
+
+# The main job.
+quickstart:
+    cargo run --release -- run pipelines/quickstart.toml
+
+# What CI runs.
+ci:
+    bash .ci/run
+
+# Tests, faster than `cargo test` where nextest is installed.
+test:
+    cargo nextest run --release
+
+# Milliseconds and tokens per second of a training step on this machine.
+bench:
+    cargo run --release -p worldloom-model --example step
+
+# The bundled sample again, from its seed.
+sample:
+    cargo run --release -- record terminal --episodes 7000 --seed 20260 --out data/terminal-sample.jsonl.zst
+
+# Licences and advisories of the dependencies.
+deny:
+    cargo deny check

@@ -1,0 +1,140 @@
+//! What can be typed. Step commands are made from the step list, so they cannot drift from it.
+
+use std::path::PathBuf;
+
+use clap::{Arg, ArgAction, Command, value_parser};
+
+use crate::steps::{STEPS, Step};
+
+const AFTER: &str = "\
+The main job, raw logs in and an exported world model out:
+  worldloom run pipelines/quickstart.toml
+
+Exit codes: 0 done; 1 failed; 2 wrong arguments or config; 130 stopped by a signal, work saved.";
+
+/// The whole command line.
+pub(crate) fn command() -> Command {
+    let mut command = Command::new("worldloom")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Trains language world models from raw agent trajectories")
+        .after_help(AFTER)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .arg(
+            Arg::new("verbose")
+                .short('v')
+                .long("verbose")
+                .global(true)
+                .action(ArgAction::Count)
+                .help("Log more (-vv: all)"),
+        )
+        .subcommand(run())
+        .subcommand(plan())
+        .subcommand(record())
+        .subcommand(Command::new("formats").about("List the log formats that `ingest` reads"));
+    for step in STEPS {
+        command = add_step(command, *step);
+    }
+    command
+}
+
+fn pipeline_args(command: Command) -> Command {
+    command
+        .arg(path("PIPELINE", "Pipeline file").required(true))
+        .arg(path("runs", "Folder for artifacts").long("runs").value_name("DIR").default_value("runs"))
+        .arg(set("Override a key of a step: --set cpt.steps=10"))
+}
+
+fn run() -> Command {
+    pipeline_args(Command::new("run").about("Run a pipeline: steps that are done are skipped, a killed one goes on"))
+}
+
+fn plan() -> Command {
+    pipeline_args(Command::new("plan").about("Print what `run` would do, and why"))
+}
+
+fn record() -> Command {
+    let terminal = Command::new("terminal")
+        .about("Record seeded episodes in a real bash, as JSON lines of chat messages with tool calls")
+        .arg(
+            Arg::new("episodes")
+                .long("episodes")
+                .value_name("N")
+                .required(true)
+                .value_parser(value_parser!(u64))
+                .help("Number of episodes"),
+        )
+        .arg(
+            Arg::new("seed")
+                .long("seed")
+                .value_name("S")
+                .required(true)
+                .value_parser(value_parser!(u64))
+                .help("Seed of the policy"),
+        )
+        .arg(path("out", "File to write: .jsonl or .jsonl.zst").long("out").value_name("FILE").required(true));
+    Command::new("record")
+        .about("Drive a real environment and write what it answered as raw logs")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(terminal)
+}
+
+/// `train cpt` becomes the subcommand `cpt` of `train`.
+fn add_step(command: Command, step: &'static dyn Step) -> Command {
+    match step.name().split_once(' ') {
+        None => command.subcommand(step_command(step.name(), step)),
+        Some((group, name)) => {
+            let inner = step_command(name, step);
+            if command.find_subcommand(group).is_some() {
+                command.mut_subcommand(group, |group| group.subcommand(inner))
+            } else {
+                let group = Command::new(group).about(group_about(group)).subcommand_required(true);
+                command.subcommand(group.arg_required_else_help(true).subcommand(inner))
+            }
+        }
+    }
+}
+
+fn group_about(group: &str) -> &'static str {
+    match group {
+        "tokenizer" => "Make tokenizers",
+        "model" => "Make models",
+        "train" => "Train a stage: cpt, sft or rl",
+        "evaluate" => "Measure predictions",
+        _ => "",
+    }
+}
+
+fn step_command(name: &'static str, step: &'static dyn Step) -> Command {
+    let mut command = Command::new(name)
+        .about(step.about())
+        .arg(path("config", "TOML config of this step").long("config").value_name("FILE"))
+        .arg(set("Override a config key: --set seed=7"))
+        .arg(path("out", "Folder of the artifact").long("out").value_name("DIR").required_unless_present("dry-run"))
+        .arg(Arg::new("dry-run").long("dry-run").action(ArgAction::SetTrue).help("Print the resolved config and stop"));
+    if step.name() == "ingest" {
+        command =
+            command.arg(path("PATH", "Files and folders with logs; in place of `inputs` in the config").num_args(1..));
+    }
+    for role in step.roles() {
+        command = command.arg(path(role.name, role.help).long(role.name).value_name("DIR"));
+    }
+    command
+}
+
+fn path(id: &'static str, help: &'static str) -> Arg {
+    Arg::new(id).value_parser(value_parser!(PathBuf)).help(help)
+}
+
+fn set(help: &'static str) -> Arg {
+    Arg::new("set").long("set").value_name("KEY=VALUE").action(ArgAction::Append).help(help)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::command().debug_assert();
+    }
+}

@@ -1,0 +1,103 @@
+//! From parsed arguments to work, and from errors to exit codes.
+
+mod pipelines;
+mod record;
+mod step;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Result;
+use clap::ArgMatches;
+use tracing_subscriber::filter::LevelFilter;
+
+use crate::args::command;
+use crate::config::UserError;
+use crate::steps::find_step;
+
+/// Parses, runs, reports; the only place that decides an exit code.
+pub(crate) fn main() -> ExitCode {
+    let matches = match command().try_get_matches() {
+        Ok(matches) => matches,
+        Err(error) => {
+            // clap prints help to stdout and mistakes to stderr.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
+        }
+    };
+    start_log(matches.get_count("verbose"));
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The first signal asks running work to save and stop; a second one ends the process at once.
+        let second = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop));
+        let first = signal_hook::flag::register(signal, Arc::clone(&stop));
+        if second.and(first).is_err() {
+            tracing::warn!(signal, "cannot listen for the signal");
+        }
+    }
+    let result = run(&matches, &stop);
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            print_error(&error);
+            let is_user_error = error.chain().any(|cause| cause.is::<UserError>());
+            match stop.load(Ordering::Relaxed) {
+                true => ExitCode::from(130),
+                false => ExitCode::from(if is_user_error { 2 } else { 1 }),
+            }
+        }
+    }
+}
+
+fn run(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
+    let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
+    match name {
+        "run" => pipelines::run_pipeline(matches, stop),
+        "plan" => pipelines::print_plan(matches),
+        "record" => record::record(matches),
+        "formats" => {
+            print_formats();
+            Ok(())
+        }
+        name => match find_step(name) {
+            Ok(found) => step::run_command(found, matches, stop),
+            Err(_) => {
+                let (inner, matches) = matches.subcommand().unwrap_or((name, matches));
+                step::run_command(find_step(&format!("{name} {inner}"))?, matches, stop)
+            }
+        },
+    }
+}
+
+fn print_formats() {
+    for format in worldloom_ingest::formats() {
+        println!("{:12} {}\n{:12} e.g. {}", format.name, format.description, "", format.example);
+    }
+}
+
+fn start_log(verbosity: u8) {
+    let level = match verbosity {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        _ => LevelFilter::DEBUG,
+    };
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level).with_target(false).init();
+}
+
+/// One `error:` line with its causes, and a `hint:` where there is one.
+fn print_error(error: &anyhow::Error) {
+    let mut parts: Vec<String> = Vec::new();
+    for cause in error.chain() {
+        let text = cause.to_string();
+        // A transparent wrapper repeats its source.
+        if parts.last().is_none_or(|last| !last.ends_with(&text)) {
+            parts.push(text);
+        }
+    }
+    eprintln!("error: {}", parts.join(": "));
+    let hint = error.chain().find_map(|cause| cause.downcast_ref::<UserError>()?.hint.as_ref());
+    if let Some(hint) = hint {
+        eprintln!("hint: {hint}");
+    }
+}

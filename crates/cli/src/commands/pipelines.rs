@@ -1,0 +1,58 @@
+//! `run` and `plan`.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use anyhow::Result;
+use clap::ArgMatches;
+
+use crate::config::UserError;
+use crate::pipeline::{Pipeline, Planned, plan, run};
+use crate::progress::duration;
+
+pub(super) fn run_pipeline(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
+    let started = Instant::now();
+    let (pipeline, mut planned) = planned(matches)?;
+    eprintln!("{}: {} steps{}", pipeline.name, planned.len(), describe(&pipeline));
+    let made = run(&mut planned, stop)?;
+    let seconds = duration(started.elapsed().as_secs_f64());
+    eprintln!("{}: {} steps run, {} done before, in {seconds}", pipeline.name, made.ran, made.skipped);
+    for step in planned.iter().filter(|step| step.step.artifact() == "evaluation") {
+        print!("\n{}", worldloom_report::table(&worldloom_schema::Evaluation::read(&step.folder)?));
+    }
+    for step in planned.iter().filter(|step| matches!(step.step.artifact(), "report" | "export")) {
+        println!("{}: {}", step.name, step.folder.display());
+    }
+    Ok(())
+}
+
+pub(super) fn print_plan(matches: &ArgMatches) -> Result<()> {
+    let (pipeline, planned) = planned(matches)?;
+    println!("{}{}", pipeline.name, describe(&pipeline));
+    let width = planned.iter().map(|step| step.name.len()).max().unwrap_or(0);
+    let mut runs = 0;
+    for step in &planned {
+        runs += usize::from(step.reason.is_some());
+        let what = step.reason.as_ref().map_or("done".to_string(), |reason| format!("runs: {reason}"));
+        println!("  {:width$}  {:14}  {what}  ({})", step.name, step.step.name(), step.folder.display());
+    }
+    println!("{runs} of {} steps would run", planned.len());
+    Ok(())
+}
+
+fn planned(matches: &ArgMatches) -> Result<(Pipeline, Vec<Planned>)> {
+    let file = matches.get_one::<PathBuf>("PIPELINE").map(PathBuf::as_path).unwrap_or(Path::new(""));
+    let runs = matches.get_one::<PathBuf>("runs").map(PathBuf::as_path).unwrap_or(Path::new("runs"));
+    let settings: Vec<String> = matches.get_many("set").unwrap_or_default().cloned().collect();
+    let pipeline = Pipeline::read(file, &settings)?;
+    if pipeline.step.is_empty() {
+        return Err(UserError::new(format!("`{}` has no steps", file.display())).into());
+    }
+    let planned = plan(&pipeline, file, runs)?;
+    Ok((pipeline, planned))
+}
+
+fn describe(pipeline: &Pipeline) -> String {
+    if pipeline.description.is_empty() { String::new() } else { format!(": {}", pipeline.description) }
+}

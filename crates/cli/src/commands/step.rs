@@ -1,0 +1,87 @@
+//! A step as a command of its own.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use anyhow::{Context, Result};
+use clap::ArgMatches;
+use worldloom_schema::Artifact;
+
+use crate::config::{UserError, apply_set, read_toml};
+use crate::pipeline::{external, run_step, step_key};
+use crate::steps::Step;
+
+pub(super) fn run_command(step: &'static dyn Step, matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
+    let file = matches.get_one::<PathBuf>("config");
+    let mut table = file.map_or(Ok(toml::Table::new()), |file| read_toml(file))?;
+    let mut base =
+        file.and_then(|file| file.parent()).filter(|base| !base.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if let Ok(Some(paths)) = matches.try_get_many::<PathBuf>("PATH") {
+        let paths = paths.map(|path| toml::Value::String(path.to_string_lossy().into_owned()));
+        table.insert("inputs".into(), toml::Value::Array(paths.collect()));
+        table.entry("max_reject_share").or_insert(toml::Value::Float(0.01));
+        table.entry("strict").or_insert(toml::Value::Boolean(false));
+        base = Path::new(".");
+    }
+    for setting in matches.get_many::<String>("set").unwrap_or_default() {
+        apply_set(&mut table, setting)?;
+    }
+    let origin = file.map_or("config".to_string(), |file| format!("`{}`", file.display()));
+    let config = step.resolve(&table, base, &origin).map_err(|error| match file {
+        Some(_) => error,
+        None => error.context("no --config given, so every key comes from --set"),
+    })?;
+    if matches.get_flag("dry-run") {
+        let printed: toml::Value = toml::Value::try_from(without_nulls(&config)).context("print the config")?;
+        print!("{printed}");
+        return Ok(());
+    }
+    let mut inputs = BTreeMap::new();
+    for role in step.roles() {
+        match matches.get_one::<PathBuf>(role.name) {
+            Some(path) => {
+                let input = external(path).with_context(|| format!("--{}", role.name))?;
+                inputs.insert(role.name.to_string(), input);
+            }
+            None if role.required => {
+                let error = UserError::new(format!("`{}` needs --{} DIR", step.name(), role.name));
+                return Err(error.hint(role.help).into());
+            }
+            None => {}
+        }
+    }
+    let out = matches.get_one::<PathBuf>("out").cloned().unwrap_or_default();
+    let key = step_key(step, &config, &inputs)?;
+    if let Ok(artifact) = Artifact::open_any(&out) {
+        if artifact.manifest.key == key && artifact.verify(false).is_ok() {
+            eprintln!("`{}` is done already", out.display());
+            return Ok(());
+        }
+        if artifact.manifest.kind != step.artifact() || step.works_in_place() {
+            let message = format!("`{}` holds {} made in another way", out.display(), artifact.manifest.kind);
+            return Err(UserError::new(message).hint("choose another --out, or remove it first").into());
+        }
+    } else if out.exists() && !step.works_in_place() && fs_err::read_dir(&out)?.next().is_some() {
+        let error = UserError::new(format!("`{}` exists and is no artifact of worldloom", out.display()));
+        return Err(error.hint("choose another --out: it would be replaced").into());
+    }
+    let manifest = run_step(step, &config, &inputs, &key, &out, stop)?;
+    for (name, count) in &manifest.counts {
+        println!("{name:24} {count}");
+    }
+    println!("{:24} {}", "written to", out.display());
+    Ok(())
+}
+
+/// TOML has no null: keys without a value are left out.
+fn without_nulls(value: &serde_json::Value) -> serde_json::Value {
+    match value {
+        serde_json::Value::Object(map) => {
+            let kept = map.iter().filter(|(_, value)| !value.is_null());
+            kept.map(|(key, value)| (key.clone(), without_nulls(value))).collect()
+        }
+        serde_json::Value::Array(items) => items.iter().map(without_nulls).collect(),
+        other => other.clone(),
+    }
+}

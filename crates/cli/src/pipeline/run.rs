@@ -1,0 +1,90 @@
+//! Runs planned steps and publishes their artifacts.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use worldloom_schema::{Artifact, ArtifactWriter, InputRef, Manifest, seal};
+
+use super::Planned;
+use crate::config::UserError;
+use crate::progress::{Progress, duration};
+use crate::steps::{Step, StepContext};
+
+/// What a pipeline run did.
+pub(crate) struct Made {
+    pub(crate) ran: usize,
+    pub(crate) skipped: usize,
+}
+
+/// Runs what is not done yet, in order.
+pub(crate) fn run(planned: &mut [Planned], stop: &AtomicBool) -> Result<Made> {
+    let mut made = Made { ran: 0, skipped: 0 };
+    let width = planned.iter().map(|step| step.name.len()).max().unwrap_or(0);
+    for index in 0..planned.len() {
+        let step = &planned[index];
+        let Some(reason) = &step.reason else {
+            eprintln!("{:width$}  done before ({})", step.name, step.folder.display());
+            made.skipped += 1;
+            continue;
+        };
+        eprintln!("{:width$}  {reason}", step.name);
+        let started = Instant::now();
+        let manifest = run_step(step.step, &step.config, &step.inputs, &step.key, &step.folder, stop)
+            .with_context(|| format!("step `{}`", step.name))?;
+        let counts: Vec<String> = manifest.counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
+        eprintln!("{:width$}  {} in {}", "", counts.join(", "), duration(started.elapsed().as_secs_f64()));
+        made.ran += 1;
+    }
+    Ok(made)
+}
+
+/// Runs one step into `folder` and writes its manifest last.
+pub(crate) fn run_step(
+    step: &dyn Step,
+    config: &serde_json::Value,
+    inputs: &BTreeMap<String, InputRef>,
+    key: &str,
+    folder: &Path,
+    stop: &AtomicBool,
+) -> Result<Manifest> {
+    for (role, input) in inputs {
+        let known = step.roles().iter().find(|known| known.name == role);
+        if let Some(kind) = known.and_then(|role| role.artifact) {
+            Artifact::open(&input.path, kind).with_context(|| format!("input `{role}`"))?;
+        }
+    }
+    let mut manifest = Manifest::new(step.artifact(), step.version());
+    manifest.key = key.into();
+    manifest.config = config.clone();
+    manifest.inputs = inputs.clone();
+    manifest.code = code_revision();
+    let progress = Progress::new(step.name());
+    let context = |out: &Path| StepContext { config, inputs, out: out.into(), progress: &progress, stop };
+    if step.works_in_place() {
+        fs_err::create_dir_all(folder)?;
+        let _lock = lock(folder)?;
+        manifest.counts = step.run(&context(folder))?;
+        return Ok(seal(folder, manifest)?);
+    }
+    let writer = ArtifactWriter::create(folder)?;
+    manifest.counts = step.run(&context(writer.path()))?;
+    Ok(writer.finish(manifest)?)
+}
+
+/// Holds a folder for one process; the lock goes with the process, however it ends.
+fn lock(folder: &Path) -> Result<fs_err::File> {
+    let file = fs_err::File::create(folder.join(".lock"))?;
+    if file.file().try_lock().is_err() {
+        let error = UserError::new(format!("`{}` is in use by another worldloom process", folder.display()));
+        return Err(error.hint("wait for it to end, or choose another --runs folder").into());
+    }
+    Ok(file)
+}
+
+/// Version and revision of the program, recorded in manifests.
+pub(crate) fn code_revision() -> String {
+    format!("{} {}", env!("CARGO_PKG_VERSION"), env!("WORLDLOOM_REVISION")).trim().into()
+}

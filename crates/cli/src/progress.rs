@@ -1,0 +1,70 @@
+//! Progress for people: a bar on a terminal, a line now and then elsewhere. Everything goes to stderr.
+
+use std::io::IsTerminal;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Progress of one step.
+pub(crate) struct Progress {
+    label: String,
+    bar: Option<ProgressBar>,
+    last: Mutex<Instant>,
+    started: Instant,
+}
+
+const LINE_EVERY: Duration = Duration::from_secs(10);
+
+impl Progress {
+    pub(crate) fn new(label: &str) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{msg:12} {bar:32} {pos}/{len} {per_sec} left {eta} {prefix}");
+            let bar = ProgressBar::no_length();
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.set_message(label.to_string());
+            bar
+        });
+        let now = Instant::now();
+        Self { label: label.into(), bar, last: Mutex::new(now), started: now }
+    }
+
+    /// Reports `done` of `total`.
+    pub(crate) fn update(&self, done: u64, total: u64) {
+        self.update_with(done, total, String::new);
+    }
+
+    /// Reports `done` of `total` with a note, such as the loss.
+    pub(crate) fn update_with(&self, done: u64, total: u64, note: impl FnOnce() -> String) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(total);
+            bar.set_position(done);
+            bar.set_prefix(note());
+            return;
+        }
+        let Ok(mut last) = self.last.lock() else { return };
+        if last.elapsed() >= LINE_EVERY || (done == total && self.started.elapsed() >= LINE_EVERY) {
+            *last = Instant::now();
+            let seconds = self.started.elapsed().as_secs_f64();
+            let left = seconds / done.max(1) as f64 * total.saturating_sub(done) as f64;
+            eprintln!("  {} {done}/{total}, about {} left {}", self.label, duration(left), note());
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Seconds as a person writes them.
+pub(crate) fn duration(seconds: f64) -> String {
+    match seconds {
+        s if s < 10.0 => format!("{s:.1} s"),
+        s if s < 100.0 => format!("{s:.0} s"),
+        s => format!("{} min {:02} s", (s / 60.0) as u64, (s % 60.0) as u64),
+    }
+}

@@ -1,0 +1,154 @@
+//! The data plane: ingest, curate, tokenizer train, render.
+
+use std::path::Path;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+use worldloom_curate::CurateConfig;
+use worldloom_ingest::IngestConfig;
+use worldloom_render::{RenderConfig, TokenizerConfig};
+use worldloom_schema::TRAJECTORY_FILE;
+
+use super::{Counts, Role, Step, StepContext, rebase, resolve_as};
+use crate::config::{resolved, typed};
+use crate::pipeline::external;
+
+/// Raw logs to trajectories.
+pub(super) struct Ingest;
+
+impl Step for Ingest {
+    fn name(&self) -> &'static str {
+        "ingest"
+    }
+
+    fn about(&self) -> &'static str {
+        "Read raw agent logs and write trajectories, with every rejected row listed"
+    }
+
+    fn artifact(&self) -> &'static str {
+        "trajectories"
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        &[]
+    }
+
+    fn resolve(&self, table: &toml::Table, base: &Path, origin: &str) -> Result<Value> {
+        let mut config: IngestConfig = typed(table, origin)?;
+        config.inputs.iter_mut().for_each(|path| *path = rebase(base, path));
+        resolved(&config)
+    }
+
+    fn external_inputs(&self, config: &Value) -> Result<Value> {
+        let config: IngestConfig = serde_json::from_value(config.clone())?;
+        let keys = config.inputs.iter().map(|path| Ok(external(path)?.key)).collect::<Result<Vec<_>>>()?;
+        Ok(json!(keys))
+    }
+
+    fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
+        Ok(worldloom_ingest::run(&context.config()?, &context.out, &context.advance())?.counts)
+    }
+}
+
+/// Trajectories to disjoint pools.
+pub(super) struct Curate;
+
+impl Step for Curate {
+    fn name(&self) -> &'static str {
+        "curate"
+    }
+
+    fn about(&self) -> &'static str {
+        "Clean trajectories and split them into disjoint pools: cpt, sft, rl, eval"
+    }
+
+    fn artifact(&self) -> &'static str {
+        "pools"
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        &[Role::required("trajectories", Some("trajectories"), "artifact of `ingest`")]
+    }
+
+    fn resolve(&self, table: &toml::Table, _base: &Path, origin: &str) -> Result<Value> {
+        resolve_as::<CurateConfig>(table, origin)
+    }
+
+    fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
+        let trajectories = context.input("trajectories")?.join(TRAJECTORY_FILE);
+        Ok(worldloom_curate::run(&context.config()?, &trajectories, &context.out, &context.advance())?.counts)
+    }
+}
+
+/// A byte-level BPE trained on the CPT pool.
+pub(super) struct TokenizerTrain;
+
+impl Step for TokenizerTrain {
+    fn name(&self) -> &'static str {
+        "tokenizer train"
+    }
+
+    fn about(&self) -> &'static str {
+        "Train a byte-level BPE tokenizer on the CPT pool"
+    }
+
+    fn artifact(&self) -> &'static str {
+        "tokenizer"
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        &[Role::required("pools", Some("pools"), "artifact of `curate`")]
+    }
+
+    fn resolve(&self, table: &toml::Table, _base: &Path, origin: &str) -> Result<Value> {
+        resolve_as::<TokenizerConfig>(table, origin)
+    }
+
+    fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
+        let pools = context.input("pools")?;
+        let report = worldloom_render::run_tokenizer(&context.config()?, pools, &context.out, &context.advance())?;
+        Ok(report.counts)
+    }
+}
+
+/// A pool to token shards or prompts.
+pub(super) struct Render;
+
+impl Step for Render {
+    fn name(&self) -> &'static str {
+        "render"
+    }
+
+    fn about(&self) -> &'static str {
+        "Render a pool to packed token rows with a loss weight each (cpt, sft) or to prompts (rl)"
+    }
+
+    fn artifact(&self) -> &'static str {
+        "rendered"
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        &[
+            Role::required("pools", Some("pools"), "artifact of `curate`"),
+            Role::required("tokenizer", None, "artifact of `tokenizer train`, or a folder with `tokenizer.json`"),
+        ]
+    }
+
+    fn resolve(&self, table: &toml::Table, base: &Path, origin: &str) -> Result<Value> {
+        let mut config: RenderConfig = typed(table, origin)?;
+        config.templates = config.templates.map(|path| rebase(base, &path));
+        resolved(&config)
+    }
+
+    fn external_inputs(&self, config: &Value) -> Result<Value> {
+        let config: RenderConfig = serde_json::from_value(config.clone())?;
+        Ok(json!(config.templates.map(|path| external(&path).map(|input| input.key)).transpose()?))
+    }
+
+    fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
+        let (pools, tokenizer) = (context.input("pools")?, context.input("tokenizer")?);
+        let tokenizer = tokenizer.join("tokenizer.json");
+        let report = worldloom_render::run(&context.config()?, pools, &tokenizer, &context.out, &context.advance())?;
+        Ok(report.counts)
+    }
+}

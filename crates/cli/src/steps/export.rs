@@ -1,0 +1,132 @@
+//! `export`: a Hugging Face folder, read back and compared before it is called done.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use worldloom_model::SaveDType;
+use worldloom_render::Tokenizer;
+
+use super::{Counts, Role, Step, StepContext, copy_tokenizer, model_folder, resolve_as};
+use crate::config::UserError;
+use crate::device::open_device;
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ExportConfig {
+    /// Name for the model card.
+    name: String,
+    /// Type of the written weights.
+    dtype: ExportType,
+}
+
+/// `f32` is exact, `bf16` rounds to nearest.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum ExportType {
+    F32,
+    Bf16,
+}
+
+impl ExportType {
+    fn save_dtype(self) -> SaveDType {
+        match self {
+            ExportType::F32 => SaveDType::F32,
+            ExportType::Bf16 => SaveDType::BF16,
+        }
+    }
+
+    fn round(self, value: f32) -> f32 {
+        match self {
+            ExportType::F32 => value,
+            ExportType::Bf16 => half::bf16::from_f32(value).to_f32(),
+        }
+    }
+}
+
+/// Writes the folder that other programs load.
+pub(super) struct Export;
+
+impl Step for Export {
+    fn name(&self) -> &'static str {
+        "export"
+    }
+
+    fn about(&self) -> &'static str {
+        "Write a Hugging Face folder, read it back and compare"
+    }
+
+    fn artifact(&self) -> &'static str {
+        "export"
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        &[Role::required("model", None, "artifact of a training, or a folder with `config.json`")]
+    }
+
+    fn resolve(&self, table: &toml::Table, _base: &Path, origin: &str) -> Result<Value> {
+        resolve_as::<ExportConfig>(table, origin)
+    }
+
+    fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
+        let config: ExportConfig = context.config()?;
+        let device = open_device();
+        let from = model_folder(context.input("model")?);
+        let (decoder, model) = worldloom_model::load(&from, &device)?;
+        worldloom_model::save(&decoder, &model, &context.out, config.dtype.save_dtype())?;
+        copy_tokenizer(&from, &context.out)?;
+        write_generation_config(&from, &context.out)?;
+        fs_err::write(context.out.join("README.md"), card(&config, context))?;
+        let (again, _) = worldloom_model::load(&context.out, &device)?;
+        compare(&weights(&decoder), &weights(&again), config.dtype)?;
+        Ok([("parameters".to_string(), decoder.num_parameters() as u64)].into())
+    }
+}
+
+fn write_generation_config(from: &Path, out: &Path) -> Result<()> {
+    let mut generation = json!({ "do_sample": true, "temperature": 1.0 });
+    let path = from.join("tokenizer.json");
+    if path.exists() {
+        let stops = Tokenizer::open(&path)?.stop_tokens();
+        generation["pad_token_id"] = json!(stops.last());
+        generation["eos_token_id"] = json!(stops);
+    }
+    Ok(fs_err::write(out.join("generation_config.json"), serde_json::to_string_pretty(&generation)? + "\n")?)
+}
+
+fn weights(decoder: &worldloom_model::Decoder) -> BTreeMap<String, Vec<f32>> {
+    let mut weights = BTreeMap::new();
+    decoder.for_each_parameter(&mut |path, _, values| {
+        weights.insert(path.to_string(), values.to_vec());
+    });
+    weights
+}
+
+/// Bit for bit in float32; to the rounding of the asked type otherwise.
+fn compare(ours: &BTreeMap<String, Vec<f32>>, read: &BTreeMap<String, Vec<f32>>, dtype: ExportType) -> Result<()> {
+    if ours.keys().ne(read.keys()) {
+        return Err(UserError::new("the export read back has other tensors than the model").into());
+    }
+    for (name, values) in ours {
+        let differs =
+            values.iter().zip(&read[name]).find(|(ours, read)| dtype.round(**ours).to_bits() != read.to_bits());
+        if let Some((ours, read)) = differs {
+            let message = format!("the export read back differs in `{name}`: {read} for {ours}");
+            return Err(UserError::new(message).into());
+        }
+    }
+    Ok(())
+}
+
+fn card(config: &ExportConfig, context: &StepContext<'_>) -> String {
+    let lineage: String = context.inputs.iter().map(|(role, input)| format!("- {role}: `{}`\n", input.key)).collect();
+    format!(
+        "---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags: [world-model]\n---\n\n# {}\n\n\
+         A language world model trained with worldloom: it predicts what an environment answers to an agent's \
+         action. The system message describes the environment, user messages are actions, the assistant answers \
+         with the observation.\n\nLineage (keys of the artifacts it was made from):\n\n{lineage}",
+        config.name
+    )
+}

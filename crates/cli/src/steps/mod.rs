@@ -1,0 +1,167 @@
+//! The steps: where the stages of the other crates become commands and parts of pipelines.
+//!
+//! A step is a name, a config and inputs by role; it writes one artifact. A new step is one file and one line below.
+
+mod data;
+mod evaluate;
+mod export;
+mod model;
+mod report;
+mod rl;
+mod supervised;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+
+use anyhow::Result;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use worldloom_schema::InputRef;
+
+use crate::config::{UserError, nearest};
+use crate::progress::Progress;
+
+/// Counts for the manifest and the transcript.
+pub(crate) type Counts = BTreeMap<String, u64>;
+
+/// An input of a step.
+pub(crate) struct Role {
+    pub(crate) name: &'static str,
+    /// The kind of artifact it must be; none: checked by the step.
+    pub(crate) artifact: Option<&'static str>,
+    pub(crate) required: bool,
+    pub(crate) help: &'static str,
+}
+
+impl Role {
+    const fn required(name: &'static str, artifact: Option<&'static str>, help: &'static str) -> Self {
+        Self { name, artifact, required: true, help }
+    }
+
+    const fn optional(name: &'static str, artifact: Option<&'static str>, help: &'static str) -> Self {
+        Self { name, artifact, required: false, help }
+    }
+}
+
+/// What a running step is given.
+pub(crate) struct StepContext<'a> {
+    pub(crate) config: &'a Value,
+    pub(crate) inputs: &'a BTreeMap<String, InputRef>,
+    pub(crate) out: PathBuf,
+    pub(crate) progress: &'a Progress,
+    pub(crate) stop: &'a AtomicBool,
+}
+
+impl StepContext<'_> {
+    /// The step's config as its own type.
+    pub(crate) fn config<T: DeserializeOwned>(&self) -> Result<T> {
+        Ok(serde_json::from_value(self.config.clone())?)
+    }
+
+    /// The folder or file of an input.
+    pub(crate) fn input(&self, role: &str) -> Result<&Path> {
+        self.optional(role).ok_or_else(|| UserError::new(format!("input `{role}` is missing")).into())
+    }
+
+    pub(crate) fn optional(&self, role: &str) -> Option<&Path> {
+        self.inputs.get(role).map(|input| input.path.as_path())
+    }
+
+    pub(crate) fn advance(&self) -> impl Fn(u64, u64) + Sync {
+        |done, total| self.progress.update(done, total)
+    }
+}
+
+/// One kind of step.
+pub(crate) trait Step: Sync {
+    /// The command, such as `train cpt`.
+    fn name(&self) -> &'static str;
+    /// One line of help.
+    fn about(&self) -> &'static str;
+    /// Moves when the step's output changes for the same config and inputs.
+    fn version(&self) -> u32 {
+        1
+    }
+    /// Kind of the artifact it writes.
+    fn artifact(&self) -> &'static str;
+    /// Its inputs.
+    fn roles(&self) -> &'static [Role];
+    /// The config with every default filled in and paths made relative to `base`.
+    fn resolve(&self, table: &toml::Table, base: &Path, origin: &str) -> Result<Value>;
+    /// Hashes of files that the config itself names.
+    fn external_inputs(&self, _config: &Value) -> Result<Value> {
+        Ok(Value::Null)
+    }
+    /// Whether it resumes in its folder, and so is not written beside it first.
+    fn works_in_place(&self) -> bool {
+        false
+    }
+    /// Does the work.
+    fn run(&self, context: &StepContext<'_>) -> Result<Counts>;
+}
+
+/// All steps, in the order of the road.
+pub(crate) const STEPS: &[&dyn Step] = &[
+    &data::Ingest,
+    &data::Curate,
+    &data::TokenizerTrain,
+    &data::Render,
+    &model::Init,
+    &supervised::Supervised { name: "train cpt", about: "Continued pretraining on token shards" },
+    &supervised::Supervised { name: "train sft", about: "Supervised fine-tuning on token shards" },
+    &rl::Rl,
+    &export::Export,
+    &evaluate::EvaluatePool,
+    &report::Report,
+];
+
+/// The step with this name.
+pub(crate) fn find_step(name: &str) -> Result<&'static dyn Step> {
+    if let Some(step) = STEPS.iter().find(|step| step.name() == name) {
+        return Ok(*step);
+    }
+    let names: Vec<&str> = STEPS.iter().map(|step| step.name()).collect();
+    let error = UserError::new(format!("unknown step `{name}`"));
+    Err(match nearest(name, names.iter().copied()) {
+        Some(near) => error.hint(format!("did you mean `{near}`?")).into(),
+        None => error.hint(format!("steps: {}", names.join(", "))).into(),
+    })
+}
+
+/// Parses a table as `T` and gives it back as JSON with every default in it.
+fn resolve_as<T: DeserializeOwned + Serialize>(table: &toml::Table, origin: &str) -> Result<Value> {
+    crate::config::resolved(&crate::config::typed::<T>(table, origin)?)
+}
+
+/// A path as it stands in a config, from the folder of that config.
+fn rebase(base: &Path, path: &Path) -> PathBuf {
+    if path.is_absolute() || base == Path::new(".") { path.into() } else { base.join(path) }
+}
+
+/// The folder with `config.json` inside an artifact: training leaves it in `model/`.
+fn model_folder(artifact: &Path) -> PathBuf {
+    let inner = artifact.join("model");
+    if inner.join("config.json").exists() { inner } else { artifact.into() }
+}
+
+/// Puts the tokenizer's files beside a model.
+fn copy_tokenizer(tokenizer: &Path, model: &Path) -> Result<()> {
+    for name in TOKENIZER_FILES {
+        let from = tokenizer.join(name);
+        if from.exists() {
+            fs_err::copy(&from, model.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+const TOKENIZER_FILES: &[&str] = &[
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "special_tokens_map.json",
+    "vocab.json",
+    "merges.txt",
+];

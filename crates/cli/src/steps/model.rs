@@ -1,0 +1,111 @@
+//! `model init`: an untrained model of a given shape, for a tokenizer.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use worldloom_model::{Decoder, ModelConfig, SaveDType};
+use worldloom_render::Tokenizer;
+
+use super::{Counts, Role, Step, StepContext, copy_tokenizer, resolve_as};
+use crate::device::open_device;
+
+/// The shape of a Qwen3 dense decoder; the vocabulary is the tokenizer's.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct InitConfig {
+    /// Seed of the weights.
+    seed: u64,
+    /// Width of the residual stream.
+    hidden_size: usize,
+    /// Width inside the feed-forward part.
+    intermediate_size: usize,
+    /// Number of blocks.
+    num_hidden_layers: usize,
+    /// Query heads.
+    num_attention_heads: usize,
+    /// Key and value heads; divides the query heads.
+    num_key_value_heads: usize,
+    /// Width of a head.
+    head_dim: usize,
+    /// Longest context.
+    max_position_embeddings: usize,
+    /// Base of the rotary frequencies.
+    #[serde(default = "rope_theta")]
+    rope_theta: f64,
+    /// Whether the head shares the embedding's weights.
+    #[serde(default = "tied")]
+    tie_word_embeddings: bool,
+    /// Deviation of the initial weights.
+    #[serde(default = "initializer_range")]
+    initializer_range: f64,
+}
+
+fn rope_theta() -> f64 {
+    10_000.0
+}
+
+fn tied() -> bool {
+    true
+}
+
+fn initializer_range() -> f64 {
+    0.02
+}
+
+/// Makes the untrained model.
+pub(super) struct Init;
+
+impl Step for Init {
+    fn name(&self) -> &'static str {
+        "model init"
+    }
+
+    fn about(&self) -> &'static str {
+        "Make an untrained Qwen3 model of a given shape for a tokenizer"
+    }
+
+    fn artifact(&self) -> &'static str {
+        "model"
+    }
+
+    fn roles(&self) -> &'static [Role] {
+        &[Role::required("tokenizer", None, "artifact of `tokenizer train`, or a folder with `tokenizer.json`")]
+    }
+
+    fn resolve(&self, table: &toml::Table, _base: &Path, origin: &str) -> Result<Value> {
+        resolve_as::<InitConfig>(table, origin)
+    }
+
+    fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
+        let shape: InitConfig = context.config()?;
+        let folder = context.input("tokenizer")?;
+        let tokenizer = Tokenizer::open(&folder.join("tokenizer.json"))?;
+        let stops = tokenizer.stop_tokens();
+        let config = json!({
+            "architectures": ["Qwen3ForCausalLM"],
+            "model_type": "qwen3",
+            "vocab_size": tokenizer.vocab_size(),
+            "hidden_size": shape.hidden_size,
+            "intermediate_size": shape.intermediate_size,
+            "num_hidden_layers": shape.num_hidden_layers,
+            "num_attention_heads": shape.num_attention_heads,
+            "num_key_value_heads": shape.num_key_value_heads,
+            "head_dim": shape.head_dim,
+            "max_position_embeddings": shape.max_position_embeddings,
+            "rope_theta": shape.rope_theta,
+            "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": shape.tie_word_embeddings,
+            "initializer_range": shape.initializer_range,
+            "hidden_act": "silu",
+            "attention_bias": false,
+            "eos_token_id": stops.first(),
+        });
+        let config = ModelConfig::from_json(&config.to_string()).context("the model's shape")?;
+        let decoder = Decoder::init(&config, shape.seed, &open_device());
+        worldloom_model::save(&decoder, &config, &context.out, SaveDType::F32)?;
+        copy_tokenizer(folder, &context.out)?;
+        Ok([("parameters".to_string(), decoder.num_parameters() as u64)].into())
+    }
+}
