@@ -1,0 +1,138 @@
+//! ShareGPT rows: `conversations` of `{from, value}`, with calls and results as roles of their own (LLaMA-Factory) or
+//! as `<tool_call>` and `<tool_response>` tags (Hermes, Qwen).
+//!
+//! Task group: see [`assemble`](super::assemble).
+
+use serde_json::value::RawValue;
+
+use super::content::split_thoughts;
+use super::{Facts, FormatInfo, Origin, Reading, Source, assemble};
+use crate::episode::{Answer, Call, Episode};
+use crate::json::{self, Fields, Value};
+use crate::refusal::Refusal;
+
+/// The format.
+pub(crate) struct ShareGpt;
+
+impl Source for ShareGpt {
+    fn name(&self) -> &'static str {
+        "sharegpt"
+    }
+
+    fn info(&self) -> FormatInfo {
+        FormatInfo {
+            name: self.name().into(),
+            description: "ShareGPT conversations whose calls and results are roles or <tool_call> tags".into(),
+            example: r#"{"conversations": [{"from": "human", "value": "List the files."}, {"from": "function_call", "value": "{\"name\": \"bash\", \"arguments\": {\"command\": \"ls\"}}"}, {"from": "observation", "value": "notes.txt"}]}"#.into(),
+        }
+    }
+
+    fn detects(&self, row: &str) -> bool {
+        messages(row).is_ok_and(|(_, messages)| {
+            let first = messages.first().map(|raw| Value::parse(raw.get()));
+            matches!(first, Some(Ok(Value::Object(fields))) if fields.contains_key("from"))
+        })
+    }
+
+    fn read(&self, row: &str, origin: &Origin<'_>) -> Result<Reading, Refusal> {
+        let (fields, messages) = messages(row)?;
+        let mut episode = Episode::default();
+        let mut agent_prompt = Vec::new();
+        agent_prompt.extend(json::text(&fields, "system")?);
+        for (at, raw) in messages.iter().enumerate() {
+            let Value::Object(message) = Value::of(raw)? else {
+                return Err(Refusal::new("message_type", format!("conversations[{at}]: expected an object")));
+            };
+            add_message(&message, &mut episode, &mut agent_prompt)
+                .map_err(|refusal| Refusal { detail: format!("conversations[{at}]: {}", refusal.detail), ..refusal })?;
+        }
+        let facts = Facts { format: self.name(), agent_prompt: agent_prompt.join("\n\n") };
+        assemble(&fields, facts, episode.finish(), origin)
+    }
+}
+
+fn messages(row: &str) -> Result<(Fields<'_>, Vec<&RawValue>), Refusal> {
+    let fields = match Value::parse(row).map_err(|error| Refusal::json(&error))? {
+        Value::List(messages) => return Ok((Fields::new(), messages)),
+        Value::Object(fields) => fields,
+        other => return Err(Refusal::field_type("row", "an object", other.kind())),
+    };
+    let Some(raw) = fields.get("conversations").or_else(|| fields.get("conversation")).copied() else {
+        return Err(Refusal::new("no_messages", "no field conversations"));
+    };
+    match Value::of(raw)? {
+        Value::List(messages) => Ok((fields, messages)),
+        other => Err(Refusal::field_type("conversations", "a list", other.kind())),
+    }
+}
+
+fn add_message(message: &Fields<'_>, episode: &mut Episode, agent_prompt: &mut Vec<String>) -> Result<(), Refusal> {
+    let role = json::text(message, "from")?.unwrap_or_default();
+    let value = json::text(message, "value")?.unwrap_or_default();
+    match role.as_str() {
+        "system" => agent_prompt.push(value),
+        "human" | "user" if value.contains("<tool_response>") => add_responses(&value, episode),
+        "human" | "user" => episode.user(value),
+        "gpt" | "assistant" | "model" => add_words(&value, episode)?,
+        "function_call" | "tool_call" => {
+            episode.start_batch();
+            add_calls(&value, episode)?;
+        }
+        "observation" | "tool" | "function" if value.contains("<tool_response>") => add_responses(&value, episode),
+        "observation" | "tool" | "function" => episode.answer(Answer { text: value, ..Answer::default() }),
+        _ => return Err(Refusal::new("role", format!("unknown role `{role}`"))),
+    }
+    Ok(())
+}
+
+/// Words of the agent, thoughts and `<tool_call>` blocks in them.
+fn add_words(value: &str, episode: &mut Episode) -> Result<(), Refusal> {
+    let (thoughts, words) = split_thoughts(value);
+    thoughts.iter().for_each(|text| episode.thoughts(text));
+    let (blocks, words) = split_tag(&words, "<tool_call>", "</tool_call>");
+    episode.thoughts(&words);
+    if !blocks.is_empty() {
+        episode.start_batch();
+    }
+    blocks.iter().try_for_each(|block| add_calls(block, episode))
+}
+
+/// One call or a list of calls as JSON.
+fn add_calls(text: &str, episode: &mut Episode) -> Result<(), Refusal> {
+    match Value::parse(text.trim()).map_err(|error| Refusal::new("call_json", error.to_string()))? {
+        Value::List(items) => items.iter().try_for_each(|item| add_calls(item.get(), episode)),
+        Value::Object(fields) => {
+            let name = json::text(&fields, "name")?.unwrap_or_default();
+            if name.is_empty() {
+                return Err(Refusal::new("call_name", "a call without the name of its tool"));
+            }
+            let arguments = fields.get("arguments").map(|raw| raw.get().to_string());
+            episode.call(Call { id: None, name, arguments });
+            Ok(())
+        }
+        other => Err(Refusal::field_type("call", "an object", other.kind())),
+    }
+}
+
+fn add_responses(value: &str, episode: &mut Episode) {
+    let (blocks, _) = split_tag(value, "<tool_response>", "</tool_response>");
+    for block in blocks {
+        let text = block.strip_prefix('\n').unwrap_or(&block);
+        let text = text.strip_suffix('\n').unwrap_or(text).to_string();
+        episode.answer(Answer { text, ..Answer::default() });
+    }
+}
+
+/// The insides of all blocks of a tag, and the text around them.
+fn split_tag(text: &str, open: &str, close: &str) -> (Vec<String>, String) {
+    let (mut blocks, mut around, mut rest) = (Vec::new(), String::new(), text);
+    while let Some(start) = rest.find(open) {
+        around.push_str(&rest[..start]);
+        let inner = &rest[start + open.len()..];
+        let end = inner.find(close);
+        blocks.push(inner[..end.unwrap_or(inner.len())].to_string());
+        rest = end.map_or("", |end| &inner[end + close.len()..]);
+    }
+    around.push_str(rest);
+    (blocks, around)
+}
