@@ -182,17 +182,14 @@ mod tests {
     use super::*;
 
     fn world() -> Snapshot {
-        let mut world = Snapshot { cwd: "src".to_owned(), ..Snapshot::default() };
         let file = |text: &str| Kind::File(text.to_owned());
-        for (path, kind, mode) in [
+        let entries = [
             ("src", Kind::Folder, 0o755),
             ("src/a.txt", file("apple\nfig\n"), 0o644),
             ("src/lib", Kind::Folder, 0o700),
             ("src/to", Kind::Link("a.txt".to_owned()), 0o777),
-        ] {
-            world.insert(path, Entry { kind, mode, bytes: 10, links: 1 });
-        }
-        world
+        ];
+        Snapshot::of("src", entries)
     }
 
     fn path(path: &str, shown: &str) -> Need {

@@ -276,27 +276,25 @@ mod tests {
 
     /// A world that has something for every slot.
     fn rich_world() -> (Snapshot, Memory) {
-        let file = |text: &str, mode| (Kind::File(text.to_owned()), mode);
-        let mut world = Snapshot { cwd: "work".to_owned(), ..Snapshot::default() };
-        for (path, (kind, mode)) in [
-            ("work", (Kind::Folder, 0o755)),
-            ("other", (Kind::Folder, 0o755)),
-            ("work/a.txt", file("fig\nplum\nfig\n", 0o644)),
-            ("work/b.csv", file("fig,3,red\nkiwi,5,blue\n", 0o644)),
-            ("work/c.cfg", file("fig=3\n", 0o644)),
-            ("work/d.dat", file("fig 3\nplum 4\n", 0o644)),
-            ("other/e.num", file("3\n5\n", 0o644)),
-            ("other/f.md", file("fig\n", 0o000)),
-            ("other/g.md", file("fig\n", 0o444)),
-            ("work/link", (Kind::Link("a.txt".to_owned()), 0o777)),
-            ("other/full", (Kind::Folder, 0o755)),
-            ("other/full/h.log", file("fig 2\n", 0o644)),
-            ("other/empty", (Kind::Folder, 0o755)),
-            ("other/locked", (Kind::Folder, 0o555)),
-            ("other/closed", (Kind::Folder, 0o000)),
-        ] {
-            world.insert(path, Entry { kind, mode, bytes: 4, links: 1 });
-        }
+        let file = |text: &str| Kind::File(text.to_owned());
+        let entries = [
+            ("work", Kind::Folder, 0o755),
+            ("other", Kind::Folder, 0o755),
+            ("work/a.txt", file("fig\nplum\nfig\n"), 0o644),
+            ("work/b.csv", file("fig,3,red\nkiwi,5,blue\n"), 0o644),
+            ("work/c.cfg", file("fig=3\n"), 0o644),
+            ("work/d.dat", file("fig 3\nplum 4\n"), 0o644),
+            ("other/e.num", file("3\n5\n"), 0o644),
+            ("other/f.md", file("fig\n"), 0o000),
+            ("other/g.md", file("fig\n"), 0o444),
+            ("work/link", Kind::Link("a.txt".to_owned()), 0o777),
+            ("other/full", Kind::Folder, 0o755),
+            ("other/full/h.log", file("fig 2\n"), 0o644),
+            ("other/empty", Kind::Folder, 0o755),
+            ("other/locked", Kind::Folder, 0o555),
+            ("other/closed", Kind::Folder, 0o000),
+        ];
+        let world = Snapshot::of("work", entries);
         let mut memory = Memory { home: "/tmp/lab-00/ada".to_owned(), ..Memory::default() };
         memory.old_folder = "/tmp/lab-00/ada/other".to_owned();
         for (name, value) in [("a", "fig"), ("b", "plum"), ("c", "12"), ("e", "40")] {
@@ -314,12 +312,9 @@ mod tests {
         let mut random = ChaCha8Rng::seed_from_u64(1);
         let tables = FAMILIES.iter().flat_map(|family| [family.works, family.fails]).chain([SETUP.works]);
         for (_, form) in tables.flat_map(policy::parse) {
-            // Marks that tell of all files want a folder with files alone; the others want folders too.
-            world.cwd = if form.contains("@allc") || form.contains("@allb") || form.contains("@lss") {
-                "other/full".to_owned()
-            } else {
-                "work".to_owned()
-            };
+            // Marks that tell of all files want a folder with few files; the others want folders too.
+            let tells_all = ["@allc", "@allb", "@lss", "@treec"].iter().any(|mark| form.contains(mark));
+            world.cwd = if tells_all { "other/full" } else { "work" }.to_owned();
             let filled = (0..400).find_map(|_| fill(form, &world, &memory, &mut random));
             let filled = filled.unwrap_or_else(|| panic!("nothing fills {form}"));
             assert!(!filled.command.replace("[@]", "").contains('@'), "{form}: {}", filled.command);

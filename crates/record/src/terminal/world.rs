@@ -67,9 +67,11 @@ impl Snapshot {
         }
     }
 
+    /// A world with these entries, for tests.
     #[cfg(test)]
-    pub(crate) fn insert(&mut self, path: &str, entry: Entry) {
-        self.entries.insert(path.to_owned(), entry);
+    pub(crate) fn of<const N: usize>(cwd: &str, entries: [(&str, Kind, u32); N]) -> Snapshot {
+        let entry = |(path, kind, mode): (&str, _, _)| (path.to_owned(), Entry { kind, mode, bytes: 10, links: 1 });
+        Snapshot { cwd: cwd.to_owned(), entries: entries.map(entry).into() }
     }
 
     /// What stands at `path`, if anything.
