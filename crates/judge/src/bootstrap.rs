@@ -1,4 +1,5 @@
-//! How sure a mean is: bootstrap intervals that resample whole episodes, since turns of one episode resemble each other.
+//! How sure a mean is: bootstrap intervals that resample whole episodes, since turns of one episode resemble each
+//! other.
 
 use std::collections::BTreeMap;
 

@@ -81,7 +81,7 @@ const OWN_FORMS: &str = concat!(
     r"|will not overwrite just-created .*|target .* is not a directory|-e expression #\d+, char \d+: .*",
     r"|Unmatched .*|Trailing backslash|Invalid regular expression|you must specify .*|the delimiter must be .*",
     r"|unknown predicate .*|Unknown argument to .*|missing argument to .*|paths must precede expression.*",
-    r"|missing .* near end of file|Try '.*' for more information\.|binary file matches|EOF on .*|file [12] is not in sorted order|.*is not in sorted order.*",
+    r"|missing .* near end of file|Try '.*' for more information\.|binary file matches|EOF on .*|.*is not in sorted order.*",
     r"|non-(?:integer|numeric) argument|division by zero|when .*, .*|string1 .*|refusing to remove .*",
     r"|it is dangerous .*|use --no-preserve-root .*|unknown suffix .*|Error is not recoverable.*|hard link not allowed .*",
     r"|(?:couldn't|can't) .*|input file .* is output file|unmatched .*|unterminated .*|unknown command: .*",

@@ -15,63 +15,13 @@ use super::{JudgeContext, Score};
 use crate::text::comparable;
 
 /// Words of messages and sentences; they name nothing.
-const UNNAMED: [&str; 48] = [
-    "a",
-    "an",
-    "the",
-    "and",
-    "or",
-    "of",
-    "to",
-    "in",
-    "on",
-    "at",
-    "for",
-    "with",
-    "is",
-    "are",
-    "was",
-    "be",
-    "not",
-    "no",
-    "such",
-    "file",
-    "files",
-    "directory",
-    "line",
-    "total",
-    "cannot",
-    "failed",
-    "open",
-    "access",
-    "remove",
-    "create",
-    "touch",
-    "stat",
-    "reading",
-    "command",
-    "found",
-    "error",
-    "near",
-    "unexpected",
-    "token",
-    "try",
-    "more",
-    "information",
-    "bash",
-    "usage",
-    "delete",
-    "find",
-    "read",
-    "write",
-];
+const UNNAMED: &str = "a an the and or of to in on at for with is are was be not no such file files directory line total \
+    cannot failed open access remove create touch stat reading command found error near unexpected \
+    token try more information bash usage delete find read write";
 
 pub(crate) fn score(context: &JudgeContext<'_>, truth: &Prepared, prediction: &Prepared) -> Score {
-    let level = match unfounded_share(context, truth, prediction) {
-        0.0 => Score::MAX,
-        share => Score::graded(-share, [0.0, -0.12, -0.5, -0.75]),
-    };
-    level.min(contradiction_limit(context.domain, truth, prediction))
+    let founded = 1.0 - unfounded_share(context, truth, prediction);
+    Score::graded(founded, [1.0, 0.88, 0.5, 0.25]).min(contradiction_limit(context.domain, truth, prediction))
 }
 
 /// Share of the prediction's names that have no ground.
@@ -109,7 +59,10 @@ fn names(text: &str) -> HashSet<&str> {
 
 fn names_something(word: &str) -> bool {
     let has_letter = word.chars().any(char::is_alphanumeric);
-    has_letter && !is_phrase(word) && !word.contains('⟦') && !UNNAMED.contains(&word.to_lowercase().as_str())
+    has_letter
+        && !is_phrase(word)
+        && !word.contains('⟦')
+        && !UNNAMED.split(' ').any(|unnamed| unnamed == word.to_lowercase())
 }
 
 /// A file mode, right or wrong; it names nothing.
