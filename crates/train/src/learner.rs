@@ -89,3 +89,41 @@ impl Place<'_> {
         Error::NonFinite { step: self.step, what: what.into(), rows: self.rows.to_string() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::optimizer::OptimizerConfig;
+    use worldloom_model::ModelConfig;
+
+    #[test]
+    fn one_gradient_that_is_not_a_number_leaves_the_weights_as_they_were() {
+        let model = ModelConfig::from_json(
+            r#"{"model_type": "qwen3", "vocab_size": 8, "hidden_size": 4, "intermediate_size": 4,
+                "num_hidden_layers": 1, "num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 4,
+                "rope_theta": 10000.0, "max_position_embeddings": 8, "tie_word_embeddings": true}"#,
+        )
+        .unwrap();
+        let device = Device::flex().autodiff();
+        let decoder = Decoder::init(&model, 1, &device);
+        let optimizer = AdamW::new(&OptimizerConfig::new(0.1, 0.1, 1.0), &decoder);
+        let mut learner = Learner::new(decoder, optimizer.clone(), &device);
+        let weights = |learner: &Learner| {
+            let mut all = Vec::new();
+            learner.decoder().for_each_parameter(&mut |_, _, values| all.extend_from_slice(values));
+            all
+        };
+        let before = weights(&learner);
+        for value in [f32::NAN, f32::INFINITY] {
+            learner.start_step();
+            if let Some((_, gradient)) = learner.gradients.iter_mut().last() {
+                gradient[0] = value;
+            }
+            let error = learner.update(0.1, &Place::rows(7, &[3, 5])).unwrap_err().to_string();
+            assert!(error.contains("step 7") && error.contains("rows 3, 5") && error.contains("gradient"), "{error}");
+            assert_eq!(weights(&learner), before);
+            assert_eq!(learner.optimizer, optimizer);
+        }
+        assert!(learner.check_weights(7).is_ok());
+    }
+}

@@ -11,6 +11,7 @@ mod advantage;
 mod config;
 mod metrics;
 mod objective;
+mod policy;
 mod rollout;
 mod update;
 
@@ -21,11 +22,14 @@ use std::time::Instant;
 use worldloom_model::{Decoder, ModelConfig};
 use worldloom_schema::InputRef;
 
+pub use worldloom_model::generate::Completion;
+
 pub use advantage::{Advantages, Normalisation, advantages, check_group_size};
 pub use config::RlConfig;
 pub use metrics::RlStepMetrics;
 pub use objective::{Aggregation, Denominators, Objective, PolicyLoss, Ratio, Sequence, Totals, policy_loss};
-pub use rollout::{Completion, Failure, Group, Partners, RlPrompt, Sampler, Score, Scorer};
+pub use policy::PolicySampler;
+pub use rollout::{Failure, Group, Partners, RlPrompt, Sampler, Score, Scorer};
 
 use crate::error::{Error, Result};
 use crate::learner::Place;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use worldloom_model::Decoder;
+use worldloom_model::generate::Completion;
 use worldloom_schema::{Rollout, RolloutOutcome, Row, write_table};
 
 use super::advantage::{Advantages, advantages};
@@ -21,17 +22,6 @@ pub struct RlPrompt {
     pub id: String,
     /// The tokens, up to and including the opening of the answer.
     pub tokens: Vec<u32>,
-}
-
-/// What the policy answered.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Completion {
-    /// Sampled tokens, with the stop token if it stopped.
-    pub tokens: Vec<u32>,
-    /// Log-prob of each at the sampling temperature, before any truncation of the distribution.
-    pub log_probs: Vec<f32>,
-    /// Whether it ended with a stop token.
-    pub stopped: bool,
 }
 
 /// What the scorer says of a completion.

@@ -97,7 +97,7 @@ fn losses_gradients_and_metrics_equal_the_golden_values() {
         assert!((found.totals.ratio_max - metric("ratio_max")).abs() < 1e-12, "{name}");
         compared += 1;
     }
-    assert_eq!(compared, 13, "grpo, bnpo, dr_grpo, dapo and gspo with their variants");
+    assert_eq!(compared, 14, "grpo, bnpo, dr_grpo, dapo and gspo with their variants");
 }
 
 #[test]

@@ -1,0 +1,147 @@
+//! A run that is stopped or killed ends with the same bytes as one that is not.
+
+use std::path::{Path, PathBuf};
+
+use worldloom_train::Error;
+use worldloom_train::supervised::StageConfig;
+
+use crate::common::{metrics, rows, stage, train, train_until, weights};
+
+const STEPS: u64 = 10;
+
+fn straight(config: &StageConfig) -> tempfile::TempDir {
+    let out = tempfile::tempdir().unwrap();
+    train(config, rows(13), out.path()).unwrap();
+    out
+}
+
+fn assert_same_run(first: &Path, second: &Path) {
+    assert_eq!(weights(&first.join("model")), weights(&second.join("model")));
+    assert_eq!(metrics(first), metrics(second));
+    let optimizer = |run: &Path| fs_err::read(run.join("checkpoints/step-000010/optimizer.safetensors")).unwrap();
+    assert!(optimizer(first) == optimizer(second), "optimizer states differ");
+}
+
+fn checkpoints(out: &Path) -> Vec<String> {
+    let entries = fs_err::read_dir(out.join("checkpoints")).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn resuming_twice_at_any_step_equals_a_straight_run_bit_for_bit() {
+    let config = stage(STEPS);
+    let expected = straight(&config);
+    for first in 1..STEPS {
+        let out = tempfile::tempdir().unwrap();
+        let second = Some(first + 2).filter(|&second| second < STEPS);
+        for stop in [Some(first), second, None] {
+            let (report, _) = train_until(&config, rows(13), out.path(), stop).unwrap();
+            assert_eq!(report.is_stopped, stop.is_some());
+        }
+        assert_same_run(expected.path(), out.path());
+    }
+}
+
+/// A run as a kill leaves it: steps after the last checkpoint are in the metrics only, and litter lies around.
+fn killed_run(config: &StageConfig, at: u64) -> tempfile::TempDir {
+    let out = tempfile::tempdir().unwrap();
+    let checkpoints = worldloom_train::CheckpointConfig { keep: 3, ..config.checkpoints };
+    train_until(&StageConfig { checkpoints, ..config.clone() }, rows(13), out.path(), Some(at)).unwrap();
+    let folder = out.path().join("checkpoints");
+    if !at.is_multiple_of(config.checkpoints.every) {
+        fs_err::remove_dir_all(folder.join(format!("step-{at:06}"))).unwrap();
+    }
+    fs_err::create_dir_all(folder.join(".step-000099.x.partial")).unwrap();
+    fs_err::write(folder.join(".step-000099.x.partial/model.safetensors"), "half a fi").unwrap();
+    let mut file = fs_err::OpenOptions::new().append(true).open(out.path().join("metrics.jsonl")).unwrap();
+    std::io::Write::write_all(&mut file, b"{\"step\":99,\"lo").unwrap();
+    out
+}
+
+#[test]
+fn a_killed_run_goes_on_from_its_checkpoint_and_ends_with_the_same_bytes() {
+    let config = stage(STEPS);
+    let expected = straight(&config);
+    for at in [2, 5, 6, 8] {
+        let out = killed_run(&config, at);
+        train(&config, rows(13), out.path()).unwrap();
+        assert_same_run(expected.path(), out.path());
+        assert_eq!(checkpoints(out.path()), ["step-000009", "step-000010"]);
+    }
+}
+
+#[test]
+fn a_finished_run_is_not_trained_again() {
+    let config = stage(STEPS);
+    let out = straight(&config);
+    let (report, steps) = train_until(&config, rows(13), out.path(), None).unwrap();
+    assert_eq!((report.steps, steps.len()), (STEPS, 0));
+    assert_eq!(metrics(out.path()).len(), STEPS as usize);
+}
+
+fn damage(path: PathBuf, how: &str) {
+    let mut bytes = fs_err::read(&path).unwrap();
+    match how {
+        "cut" => bytes.truncate(bytes.len() / 2),
+        "flipped" => *bytes.last_mut().unwrap() ^= 1,
+        _ => return fs_err::remove_file(&path).unwrap(),
+    }
+    fs_err::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn a_damaged_newest_checkpoint_falls_back_to_the_one_before() {
+    let config = stage(STEPS);
+    let expected = straight(&config);
+    for file in ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json", "config.json"] {
+        for how in ["cut", "flipped", "missing"] {
+            let out = killed_run(&config, 8);
+            damage(out.path().join("checkpoints/step-000006").join(file), how);
+            let (report, steps) = train_until(&config, rows(13), out.path(), None).unwrap();
+            assert_eq!((report.steps, steps[0].step), (STEPS, 4), "{file} {how}");
+            assert_same_run(expected.path(), out.path());
+            assert!(checkpoints(out.path()).contains(&"damaged-step-000006".to_string()));
+        }
+    }
+}
+
+#[test]
+fn a_run_whose_checkpoints_are_all_damaged_says_so() {
+    let config = stage(STEPS);
+    let out = killed_run(&config, 8);
+    for step in ["step-000003", "step-000006"] {
+        damage(out.path().join("checkpoints").join(step).join("model.safetensors"), "cut");
+    }
+    let error = train(&config, rows(13), out.path()).unwrap_err();
+    assert!(matches!(error, Error::Checkpoint { .. }), "{error}");
+    assert!(error.to_string().contains("step-000006"), "{error}");
+}
+
+#[test]
+fn only_so_many_checkpoints_stay_and_the_last_step_has_one() {
+    let config = stage(STEPS);
+    assert_eq!(checkpoints(straight(&config).path()), ["step-000009", "step-000010"]);
+    let one = worldloom_train::CheckpointConfig { every: 100, keep: 1 };
+    assert_eq!(checkpoints(straight(&StageConfig { checkpoints: one, ..config }).path()), ["step-000010"]);
+}
+
+#[test]
+fn how_often_checkpoints_are_made_changes_nothing_else() {
+    let rare = worldloom_train::CheckpointConfig { every: 7, keep: 1 };
+    let (first, second) = (straight(&stage(STEPS)), straight(&StageConfig { checkpoints: rare, ..stage(STEPS) }));
+    assert_same_run(first.path(), second.path());
+}
+
+#[test]
+fn the_number_of_threads_changes_no_bit() {
+    let config = stage(STEPS);
+    let with_threads = |threads| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        pool.install(|| straight(&config))
+    };
+    let (one, three) = (with_threads(1), with_threads(3));
+    assert_same_run(one.path(), three.path());
+}
