@@ -9,7 +9,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [episodes, seed, out] = arguments.as_slice() else { return Err("expected: N SEED FILE".into()) };
     let config = RecordConfig::new(episodes.parse()?, seed.parse()?, out);
     let tell = |done: u64, total: u64| {
-        if done % 250 == 0 || done == total {
+        if done.is_multiple_of(250) || done == total {
             let _ = writeln!(std::io::stderr(), "{done}/{total} episodes");
         }
     };

@@ -74,6 +74,19 @@ fn twenty_episodes_of_the_bundled_sample_print_the_same_again() {
 }
 
 #[test]
+fn the_bundled_sample_is_what_its_command_records() {
+    let root = lab_root();
+    let (again, _) = recorded(&config(root.path(), 16, 1, "again.jsonl"));
+    for (again, bundled) in again.iter().zip(bundled_sample()) {
+        assert_eq!((&again.id, &again.task_group, &again.task), (&bundled.id, &bundled.task_group, &bundled.task));
+        assert_eq!(commands(again), commands(&bundled), "{}", bundled.id);
+        let classes =
+            |episode: &Episode| episode.turns().unwrap().iter().map(|turn| turn.metadata.class).collect::<Vec<_>>();
+        assert_eq!(classes(again), classes(&bundled), "{}", bundled.id);
+    }
+}
+
+#[test]
 fn the_bundled_sample_is_large_small_on_disk_and_mostly_state() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/terminal-sample.jsonl.zst");
     assert!(fs_err::metadata(path).unwrap().len() <= 4 * 1024 * 1024);
@@ -135,7 +148,7 @@ fn a_recording_leaves_only_its_file_and_counts_what_it_holds() {
     let summary = record(&config, &|done, total| last.set((done, total))).unwrap();
     assert_eq!(last.get(), (30, 30));
     let names: Vec<PathBuf> = fs_err::read_dir(root.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
-    assert_eq!(names, [config.out.clone()]);
+    assert_eq!(names, std::slice::from_ref(&config.out));
     let episodes = read(&config.out);
     assert_eq!(summary.episodes, 30);
     assert_eq!(summary.turns, episodes.iter().map(|episode| episode.turns().unwrap().len() as u64).sum::<u64>());
@@ -192,19 +205,34 @@ fn the_shell_keeps_its_state_and_speaks_as_to_a_person() {
     assert_eq!(printed, ["", "1 fig a\n", errors, "y\n"]);
 }
 
+/// Whether the path `word` leads above the home, from a folder that lies `depth` below it.
+fn leaves(word: &str, depth: usize) -> bool {
+    let mut depth = Some(depth);
+    for part in word.split('/') {
+        depth = match part {
+            ".." => depth.and_then(|depth| depth.checked_sub(1)),
+            "" | "." => depth,
+            _ => depth.map(|depth| depth + 1),
+        };
+    }
+    depth.is_none()
+}
+
 #[test]
 fn no_command_of_the_sample_names_a_place_outside_its_lab() {
     for episode in bundled_sample() {
         for turn in episode.turns().unwrap() {
             let command = turn.command().unwrap();
-            // Quoted text is a pattern or content, and /dev/null is no place.
+            // Quoted text is a pattern or content, /dev/null is no place, and arithmetic divides.
             let bare: String = command.split('\'').step_by(2).collect::<String>().replace("/dev/null", "");
-            let names_a_root = [" /", "\"/", ">/", "</", "=/", ";/"].iter().any(|start| bare.contains(start));
+            let divides = bare.contains("$((") || bare.starts_with("expr ");
+            let words = || bare.split([' ', '\n', ';', '(', ')', '<', '>', '|', '=']);
+            let is_root = |word: &str| word.starts_with('/') && !(divides && word == "/");
+            let names_a_root = words().any(|word| is_root(word.trim_start_matches('"')));
             let folder = turn.metadata.note.split(" | ").next().unwrap();
             let depth = folder.matches('/').count();
-            let climbs = bare.split_whitespace().any(|word| word.matches("..").count() > depth);
-            let stays = bare.split_whitespace().any(|word| word.ends_with("/.."));
-            assert!(!names_a_root && (!climbs || stays), "{}: {folder}: {command}", episode.id);
+            let climbs = words().any(|word| leaves(word, depth));
+            assert!(!names_a_root && !climbs, "{}: {folder}: {command}", episode.id);
         }
     }
 }
