@@ -22,7 +22,7 @@ bench:
 
 # The bundled sample again, from its seed.
 sample:
-    cargo run --release -- record terminal --episodes 7000 --seed 20260 --out data/terminal-sample.jsonl.zst
+    cargo run --release -- record terminal --episodes 8400 --seed 1 --out data/terminal-sample.jsonl.zst
 
 # Licences and advisories of the dependencies.
 deny:

@@ -90,22 +90,32 @@ impl ArtifactWriter {
         self.folder.path()
     }
 
-    /// Hashes the files, writes the manifest, syncs, and puts the folder in place; a previous one goes afterwards.
-    pub fn finish(self, mut manifest: Manifest) -> Result<Manifest> {
-        let mut files = BTreeMap::new();
-        list_files(self.folder.path(), self.folder.path(), &mut files)?;
-        manifest.files = files;
-        let path = self.folder.path().join(MANIFEST);
-        let text = serde_json::to_string_pretty(&manifest).map_err(|error| Error::write(&path, error))?;
-        fs_err::write(&path, text + "\n")?;
-        for file in manifest.files.keys().map(|name| self.folder.path().join(name)).chain([path]) {
-            fs_err::File::open(file)?.sync_all()?;
-        }
+    /// Seals the folder and puts it in place; a previous one goes afterwards.
+    pub fn finish(self, manifest: Manifest) -> Result<Manifest> {
+        let manifest = seal(self.folder.path(), manifest)?;
         let made = self.folder.keep();
         set_readable(&made)?;
         publish(&made, &self.target)?;
         Ok(manifest)
     }
+}
+
+/// Hashes the files of a folder, syncs them and writes the manifest last: from then on the folder is an artifact.
+/// Stages that resume work in place and seal at the end; the others go through [`ArtifactWriter`].
+pub fn seal(folder: &Path, mut manifest: Manifest) -> Result<Manifest> {
+    manifest.files.clear();
+    list_files(folder, folder, &mut manifest.files)?;
+    for name in manifest.files.keys() {
+        fs_err::File::open(folder.join(name))?.sync_all()?;
+    }
+    let path = folder.join(MANIFEST);
+    let text = serde_json::to_string_pretty(&manifest).map_err(|error| Error::write(&path, error))?;
+    let partial = folder.join(".manifest.partial");
+    fs_err::write(&partial, text + "\n")?;
+    fs_err::File::open(&partial)?.sync_all()?;
+    fs_err::rename(&partial, &path)?;
+    fs_err::File::open(folder)?.sync_all()?;
+    Ok(manifest)
 }
 
 /// Temporary folders are private; an artifact is as readable as any folder of the user's.
@@ -139,10 +149,10 @@ fn publish(made: &Path, target: &Path) -> Result<()> {
 fn list_files(root: &Path, folder: &Path, files: &mut BTreeMap<String, FileEntry>) -> Result<()> {
     for entry in fs_err::read_dir(folder)? {
         let path = entry?.path();
+        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
         if path.is_dir() {
             list_files(root, &path, files)?;
-        } else {
-            let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+        } else if name != MANIFEST && !name.starts_with('.') {
             let bytes = fs_err::metadata(&path)?.len();
             files.insert(name, FileEntry { bytes, blake3: hash_file(&path)? });
         }

@@ -16,7 +16,7 @@ mod shard;
 mod table;
 mod trajectory;
 
-pub use artifact::{Artifact, ArtifactWriter, FileEntry, InputRef, MANIFEST, Manifest, hash_file, hash_json};
+pub use artifact::{Artifact, ArtifactWriter, FileEntry, InputRef, MANIFEST, Manifest, hash_file, hash_json, seal};
 pub use error::{Error, Result};
 pub use evaluation::{
     Difference, EVALUATION_FILE, Evaluation, Example, Interval, Measures, Prediction, Predictor, PredictorKind,
