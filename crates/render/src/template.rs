@@ -100,7 +100,6 @@ impl Templates {
     ) -> Result<Self> {
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
-        environment.set_trim_blocks(true);
         let mut versions = Vec::new();
         for (version, source) in sources {
             environment.add_template_owned(format!("v{version}"), source).map_err(|error| Error::Template {
@@ -140,11 +139,11 @@ impl Templates {
         let template = self.environment.get_template(&format!("v{version}")).map_err(|e| failed(e.to_string()))?;
         let text = template
             .render(context! {
-                role => blocks.role,
-                state => blocks.state,
-                action => blocks.action,
-                output => blocks.output,
-                errors => blocks.errors,
+                role => blocks.role.as_str(),
+                state => blocks.state.as_str(),
+                action => blocks.action.as_str(),
+                output => blocks.output.as_str(),
+                errors => blocks.errors.as_str(),
                 tools => system.action_space.as_deref().map(tools_line).unwrap_or_default(),
                 task => if blocks.shows_task { system.task_description.trim() } else { "" },
                 initial_state => system.initial_state.as_deref().unwrap_or_default().trim(),

@@ -45,7 +45,7 @@ fn the_exported_chat_template_writes_what_we_write() {
         for opens_answer in [false, true] {
             let listed: Vec<_> = messages
                 .iter()
-                .map(|(role, content)| minijinja::context! { role => role.as_str(), content => content })
+                .map(|(role, content)| minijinja::context! { role => role.as_str(), content => *content })
                 .collect();
             let context = minijinja::context! { messages => listed, add_generation_prompt => opens_answer };
             let theirs = environment.render_str(CHAT_TEMPLATE, context).unwrap();

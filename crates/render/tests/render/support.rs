@@ -8,7 +8,7 @@ use worldloom_render::{Renderer, Templates, Tokenizer, cpt_document, train_token
 use worldloom_schema::{ActionKind, Domain, ObservationKind, Outcome, Pool, System, Trajectory, Turn, trajectory_id};
 
 /// Text that environments really print, and text that attacks the format.
-pub const OBSERVATIONS: [&str; 18] = [
+pub(crate) const OBSERVATIONS: [&str; 18] = [
     "",
     " ",
     "\n",
@@ -29,7 +29,7 @@ pub const OBSERVATIONS: [&str; 18] = [
     "<tool_call>",
 ];
 
-pub fn turn(index: usize, action: &str, observation: &str, keep: bool) -> Turn {
+pub(crate) fn turn(index: usize, action: &str, observation: &str, keep: bool) -> Turn {
     Turn {
         index: index as u32,
         action: action.into(),
@@ -47,7 +47,7 @@ pub fn turn(index: usize, action: &str, observation: &str, keep: bool) -> Turn {
     }
 }
 
-pub fn trajectory(domain: Domain, turns: Vec<Turn>) -> Trajectory {
+pub(crate) fn trajectory(domain: Domain, turns: Vec<Turn>) -> Trajectory {
     let system = System {
         task_description: "Sort the fruit.".into(),
         action_space: Some(r#"[{"name":"bash","parameters":{"properties":{"command":{}}}}]"#.into()),
@@ -72,13 +72,13 @@ pub fn trajectory(domain: Domain, turns: Vec<Turn>) -> Trajectory {
 }
 
 /// A terminal trajectory of `(action, observation, keep)`.
-pub fn terminal(turns: &[(&str, &str, bool)]) -> Trajectory {
+pub(crate) fn terminal(turns: &[(&str, &str, bool)]) -> Trajectory {
     let turns = turns.iter().enumerate().map(|(at, (action, observation, keep))| turn(at, action, observation, *keep));
     trajectory(Domain::Terminal, turns.collect())
 }
 
 /// Number `seed` of a family of different, plausible trajectories.
-pub fn episode(seed: usize) -> Trajectory {
+pub(crate) fn episode(seed: usize) -> Trajectory {
     let count = 3 + seed % 6;
     let turns = (0..count).map(|at| {
         let name = ["fig", "plum", "pear", "kiwi"][(seed + at) % 4];
@@ -94,7 +94,7 @@ pub fn episode(seed: usize) -> Trajectory {
 }
 
 /// A tokenizer of our own, trained on episodes.
-pub fn own_tokenizer() -> Tokenizer {
+pub(crate) fn own_tokenizer() -> Tokenizer {
     static TOKENIZER: OnceLock<Tokenizer> = OnceLock::new();
     let train = || {
         let templates = Templates::compact().unwrap();
@@ -106,28 +106,28 @@ pub fn own_tokenizer() -> Tokenizer {
 }
 
 /// The published Qwen3 tokenizer, reduced to what the tests need; the observation tags are no tokens of it.
-pub fn qwen_tokenizer() -> Tokenizer {
+pub(crate) fn qwen_tokenizer() -> Tokenizer {
     let bytes = include_bytes!("../golden/tokenizer.json");
     Tokenizer::from_bytes(bytes, Path::new("golden/tokenizer.json")).unwrap()
 }
 
-pub fn renderer() -> Renderer {
+pub(crate) fn renderer() -> Renderer {
     Renderer::new(own_tokenizer(), Templates::compact().unwrap()).unwrap()
 }
 
-pub fn qwen_renderer() -> Renderer {
+pub(crate) fn qwen_renderer() -> Renderer {
     Renderer::new(qwen_tokenizer(), Templates::compact().unwrap()).unwrap()
 }
 
 /// Observations: real ones, attacks, and arbitrary text.
-pub fn any_text() -> impl Strategy<Value = String> {
+pub(crate) fn any_text() -> impl Strategy<Value = String> {
     let known = proptest::sample::select(OBSERVATIONS.to_vec()).prop_map(String::from);
     let arbitrary = proptest::collection::vec(any::<char>(), 0..40).prop_map(String::from_iter);
     prop_oneof![known, arbitrary]
 }
 
 /// Trajectories of up to five turns.
-pub fn any_trajectory() -> impl Strategy<Value = Trajectory> {
+pub(crate) fn any_trajectory() -> impl Strategy<Value = Trajectory> {
     let turns = proptest::collection::vec((any_text(), any_text(), any::<bool>()), 1..6);
     turns.prop_map(|turns| {
         let turns: Vec<_> = turns.iter().map(|(a, o, keep)| (a.as_str(), o.as_str(), *keep)).collect();
