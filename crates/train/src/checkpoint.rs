@@ -117,13 +117,21 @@ pub(crate) struct Checkpoints {
     folder: PathBuf,
     config: CheckpointConfig,
     identity: Identity,
+    /// Held while the run is open; the system lets go of it when the process ends, however it ends.
+    _lock: fs_err::File,
 }
 
 impl Checkpoints {
-    /// Opens the run's folder; what a killed process left unfinished is removed.
+    /// Opens the run's folder for one process; what a killed one left unfinished is removed.
     pub(crate) fn open(run: &Path, config: CheckpointConfig, identity: Identity) -> Result<Self> {
         let folder = run.join(FOLDER);
         fs_err::create_dir_all(&folder)?;
+        let lock = fs_err::File::open(&folder)?;
+        match rustix::fs::flock(lock.file(), rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(Error::Busy { path: run.into() }),
+            Err(error) => return Err(Error::file(&folder, std::io::Error::from(error))),
+        }
         for entry in fs_err::read_dir(&folder)? {
             let path = entry?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -131,7 +139,7 @@ impl Checkpoints {
                 fs_err::remove_dir_all(&path)?;
             }
         }
-        Ok(Self { run: run.into(), folder, config, identity })
+        Ok(Self { run: run.into(), folder, config, identity, _lock: lock })
     }
 
     /// Whether a checkpoint belongs after this step.

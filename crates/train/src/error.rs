@@ -63,6 +63,12 @@ pub enum Error {
         /// What changed, from what to what.
         changes: String,
     },
+    /// Somebody else trains in the folder.
+    #[error("another process trains in `{path}`")]
+    Busy {
+        /// The run's folder.
+        path: PathBuf,
+    },
     /// A checkpoint cannot be used.
     #[error("checkpoint `{path}`: {detail}")]
     Checkpoint {

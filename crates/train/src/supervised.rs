@@ -51,7 +51,8 @@ pub struct StageConfig {
 pub struct ValidationConfig {
     /// Steps between two measurements; the last step is always measured.
     pub every: u64,
-    /// Rows held out of the training rows by the seed; not where validation data of its own is given.
+    /// Rows held out of the training rows by the seed; not where validation data of its own is given. Rows are held
+    /// out, not trajectories: one that lies in several rows may be on both sides.
     pub held_out_rows: Option<usize>,
 }
 

@@ -11,7 +11,6 @@ mod advantage;
 mod config;
 mod metrics;
 mod objective;
-mod policy;
 mod rollout;
 mod update;
 
@@ -28,7 +27,6 @@ pub use advantage::{Advantages, Normalisation, advantages, check_group_size};
 pub use config::RlConfig;
 pub use metrics::RlStepMetrics;
 pub use objective::{Aggregation, Denominators, Objective, PolicyLoss, Ratio, Sequence, Totals, policy_loss};
-pub use policy::PolicySampler;
 pub use rollout::{Failure, Group, Partners, RlPrompt, Sampler, Score, Scorer};
 
 use crate::error::{Error, Result};

@@ -26,7 +26,8 @@ fn a_run_without_targets_does_not_start() {
 
 #[test]
 fn rows_that_do_not_fit_the_model_are_named() {
-    let cases: [(&str, fn(&mut Row)); 4] = [
+    type Change = fn(&mut Row);
+    let cases: [(&str, Change); 4] = [
         ("row 3: token id 24, but the model's vocabulary has 24", |row| row.tokens[1] = 24),
         ("row 3: position 64, but the model has 64", |row| row.positions[1] = 64),
         ("row 3: it has a segment that continues another", |row| {
@@ -142,4 +143,22 @@ fn shards_and_their_hash_come_from_a_folder() {
     assert_eq!((first.rows.len(), second.rows.len()), (3, 5));
     assert_eq!(second.rows.row(4).unwrap(), rows(2)[1]);
     assert_ne!(first.key, second.key);
+}
+
+#[test]
+fn two_runs_at_once_in_one_folder_are_refused() {
+    struct Second<'a>(&'a std::path::Path, Option<String>);
+    impl worldloom_train::Observer for Second<'_> {
+        fn on_start(&mut self, _: &worldloom_train::StartInfo) {
+            self.1 = train(&stage(3), rows(13), self.0).err().map(|error| error.to_string());
+        }
+    }
+    let out = tempfile::tempdir().unwrap();
+    let (stop, device) = (std::sync::atomic::AtomicBool::new(false), crate::common::device());
+    let mut second = Second(out.path(), None);
+    let model = crate::common::model_config();
+    let job = worldloom_train::Job { decoder: decoder(), model, out: out.path(), device: &device };
+    let mut control = worldloom_train::Control { observer: &mut second, stop: &stop };
+    worldloom_train::supervised::run(&stage(3), job, &Data::from_rows(rows(13)), None, &mut control).unwrap();
+    assert!(second.1.unwrap().contains("another process"));
 }

@@ -1,11 +1,12 @@
 //! A run that is stopped or killed ends with the same bytes as one that is not.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
-use worldloom_train::Error;
-use worldloom_train::supervised::StageConfig;
+use worldloom_train::supervised::{self, StageConfig};
+use worldloom_train::{Control, Data, Error, Job, Observer, StepMetrics};
 
-use crate::common::{metrics, rows, stage, train, train_until, weights};
+use crate::common::{decoder, device, metrics, model_config, rows, stage, train, train_until, weights};
 
 const STEPS: u64 = 10;
 
@@ -71,6 +72,58 @@ fn a_killed_run_goes_on_from_its_checkpoint_and_ends_with_the_same_bytes() {
         assert_same_run(expected.path(), out.path());
         assert_eq!(checkpoints(out.path()), ["step-000009", "step-000010"]);
     }
+}
+
+const CHILD_FOLDER: &str = "WORLDLOOM_TRAIN_TEST_FOLDER";
+const CHILD_LAST: &str = "WORLDLOOM_TRAIN_TEST_LAST_STEP";
+
+/// Dies without unwinding, as if killed, after a step or right after its checkpoint.
+struct Dies {
+    after: u64,
+    at_checkpoint: bool,
+}
+
+impl Observer for Dies {
+    fn on_step(&mut self, metrics: &StepMetrics) {
+        if !self.at_checkpoint && metrics.step == self.after {
+            std::process::abort();
+        }
+    }
+
+    fn on_checkpoint(&mut self, step: u64, _: &Path) {
+        if self.at_checkpoint && step >= self.after {
+            std::process::abort();
+        }
+    }
+}
+
+/// Does nothing in the test run itself; the next test starts this one in processes of its own.
+#[test]
+fn child_that_dies() {
+    let (Ok(folder), Ok(after)) = (std::env::var(CHILD_FOLDER), std::env::var(CHILD_LAST)) else { return };
+    let (stop, device) = (AtomicBool::new(false), device());
+    let after: u64 = after.parse().unwrap();
+    let mut dies = Dies { after, at_checkpoint: after % 2 == 1 };
+    let job = Job { decoder: decoder(), model: model_config(), out: Path::new(&folder), device: &device };
+    let data = Data::from_rows(rows(13));
+    supervised::run(&stage(STEPS), job, &data, None, &mut Control { observer: &mut dies, stop: &stop }).unwrap();
+}
+
+#[test]
+fn a_process_killed_again_and_again_ends_with_the_bytes_of_a_straight_run() {
+    let (expected, out) = (straight(&stage(STEPS)), tempfile::tempdir().unwrap());
+    for after in [2, 1, 4, 5, 8, 9] {
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["resume::child_that_dies", "--exact"])
+            .envs([(CHILD_FOLDER, out.path().as_os_str()), (CHILD_LAST, after.to_string().as_ref())])
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .status()
+            .unwrap();
+        assert!(!status.success(), "the child lived beyond step {after}");
+    }
+    train(&stage(STEPS), rows(13), out.path()).unwrap();
+    assert_same_run(expected.path(), out.path());
 }
 
 #[test]

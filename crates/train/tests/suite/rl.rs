@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::module::Module;
-use worldloom_model::generate::{Limits, Sampling};
+use worldloom_model::generate::{Generator, Request, Sampling};
 use worldloom_model::{Decoder, Layout, token_tensor};
 use worldloom_schema::{Rollout, RolloutOutcome, read_table};
 use worldloom_train::rl::{
-    self, Completion, Failure, Group, Normalisation, Objective, Partners, PolicySampler, Ratio, RlConfig, RlPrompt,
-    RlStepMetrics, Sampler, Score, Scorer,
+    self, Completion, Failure, Group, Normalisation, Objective, Partners, Ratio, RlConfig, RlPrompt, RlStepMetrics,
+    Sampler, Score, Scorer,
 };
 use worldloom_train::{
     CheckpointConfig, Control, Error, Job, Observer, OptimizerConfig, Purpose, Report, Schedule, Shape, split_seed,
@@ -155,7 +155,7 @@ fn train(
     config: &RlConfig,
     out: &Path,
     stop_after: Option<u64>,
-    mut sampler: ToySampler,
+    mut sampler: impl Sampler,
     mut scorer: ToyScorer,
 ) -> Result<(Report, Vec<RlStepMetrics>), Error> {
     let (stop, device) = (AtomicBool::new(false), device());
@@ -337,27 +337,39 @@ fn values_that_cannot_be_meant_are_named() {
     assert!(error.to_string().starts_with("prompt `p#1`: 65"), "{error}");
 }
 
+/// Samples with the generation engine, as the program does.
+struct EngineSampler {
+    temperature: f32,
+}
+
+impl Sampler for EngineSampler {
+    fn sample(
+        &mut self,
+        decoder: &Decoder,
+        prompts: &[&RlPrompt],
+        group_size: usize,
+        seed: u64,
+    ) -> Result<Vec<Vec<Completion>>, Failure> {
+        let request = |(slot, prompt): (usize, &&RlPrompt)| Request {
+            prompt: prompt.tokens.clone(),
+            num_completions: group_size,
+            seed: split_seed(seed, Purpose::Sampling, slot as u64),
+            sampling: Sampling::plain(LONGEST, self.temperature, vec![STOP]),
+        };
+        let requests: Vec<Request> = prompts.iter().enumerate().map(request).collect();
+        Ok(Generator::new(decoder, &model_config()).generate(&requests, &mut |_, _| {})?)
+    }
+}
+
 #[test]
-fn the_bundled_sampler_agrees_with_the_trainer_and_its_reward_rises() {
+fn the_generation_engine_agrees_with_the_trainer_and_its_reward_rises() {
     for temperature in [1.0f32, 0.7] {
         let config = RlConfig { temperature: f64::from(temperature), ..config(25) };
-        let (out, stop, device, model) =
-            (tempfile::tempdir().unwrap(), AtomicBool::new(false), device(), model_config());
-        let mut watcher = Watcher { steps: Vec::new(), stop_after: None, stop: &stop };
-        let mut finished = Vec::new();
-        let mut sampler = PolicySampler {
-            model: &model,
-            sampling: Sampling::plain(LONGEST, temperature, vec![STOP]),
-            limits: Limits::default(),
-            progress: &mut |done, total| finished.push((done, total)),
-        };
-        let mut partners = Partners { sampler: &mut sampler, scorer: &mut ToyScorer { is_flat: false } };
-        let job = Job { decoder: decoder(), model: model.clone(), out: out.path(), device: &device };
-        let mut control = Control { observer: &mut watcher, stop: &stop };
-        rl::run(&config, job, &prompts(), &mut partners, &mut control).unwrap();
-        let rewards: Vec<f64> = watcher.steps.iter().map(|step| step.reward_mean).collect();
+        let out = tempfile::tempdir().unwrap();
+        let (_, steps) =
+            train(&config, out.path(), None, EngineSampler { temperature }, ToyScorer { is_flat: false }).unwrap();
+        let rewards: Vec<f64> = steps.iter().map(|step| step.reward_mean).collect();
         assert!(rewards[20..].iter().sum::<f64>() > rewards[..5].iter().sum::<f64>() + 15.0, "{rewards:?}");
-        assert!(watcher.steps.iter().all(|step| step.sampler_gap <= 1e-4));
-        assert_eq!(finished.last(), Some(&(24, 24)));
+        assert!(steps.iter().all(|step| step.sampler_gap <= 1e-4));
     }
 }
