@@ -10,14 +10,16 @@ use crate::progress::Progress;
 
 pub(super) fn record(matches: &ArgMatches) -> Result<()> {
     let Some(("terminal", matches)) = matches.subcommand() else { return Ok(()) };
-    let config = RecordConfig {
-        episodes: matches.get_one("episodes").copied().unwrap_or_default(),
-        seed: matches.get_one("seed").copied().unwrap_or_default(),
-        out: matches.get_one::<PathBuf>("out").cloned().unwrap_or_default(),
-    };
+    let value = |name: &str| matches.get_one::<u64>(name).copied().unwrap_or_default();
+    let out = matches.get_one::<PathBuf>("out").cloned().unwrap_or_default();
+    let config = RecordConfig::new(value("episodes"), value("seed"), out);
     let progress = Progress::new("record");
     let summary = record_terminal(&config, &|done, total| progress.update(done, total))?;
     drop(progress);
-    println!("{summary}");
+    println!("{:12} {}\n{:12} {}", "episodes", summary.episodes, "turns", summary.turns);
+    for (class, turns) in &summary.classes {
+        println!("{:12} {turns} ({:.1} %)", class, 100.0 * *turns as f64 / summary.turns.max(1) as f64);
+    }
+    println!("{:12} {}", "written to", config.out.display());
     Ok(())
 }
