@@ -1,1 +1,17 @@
 //! The trained model as an environment, text in and text out.
+//!
+//! Here token ids meet text again: a [`WorldModel`] renders a turn as a prompt, lets the model complete it and reads the
+//! prediction out of the completion. [`GeneratorSampler`] and [`JudgeScorer`] are what RL samples and scores with, and
+//! [`evaluate`] measures checkpoints and trivial rules on the same turns.
+
+pub mod evaluate;
+
+mod error;
+mod model;
+mod sampler;
+mod scorer;
+
+pub use error::{Error, Result};
+pub use model::{Answer, Asked, Decoding, Fault, Question, WorldModel};
+pub use sampler::{GeneratorSampler, rl_prompts};
+pub use scorer::{JudgeScorer, ScorerConfig};

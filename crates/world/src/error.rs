@@ -1,0 +1,70 @@
+//! The one error type of the crate.
+
+use std::path::PathBuf;
+
+/// What can go wrong when a model is asked or measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Reading or writing failed; `fs_err` names the path.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+    /// A file of ours cannot be read or written.
+    #[error(transparent)]
+    Schema(#[from] worldloom_schema::Error),
+    /// A tokenizer or template cannot be used.
+    #[error(transparent)]
+    Render(#[from] worldloom_render::Error),
+    /// A reward config cannot be used.
+    #[error(transparent)]
+    Judge(#[from] worldloom_judge::Error),
+    /// Model files cannot be read.
+    #[error(transparent)]
+    Model(#[from] worldloom_model::Error),
+    /// The model could not complete a prompt.
+    #[error(transparent)]
+    Generate(#[from] worldloom_model::generate::Error),
+    /// A config value cannot be used.
+    #[error("config: `{field}`: {detail}")]
+    Config {
+        /// The key.
+        field: &'static str,
+        /// Expected and found.
+        detail: String,
+    },
+    /// A tokenizer of another model.
+    #[error("tokenizer `{tokenizer}` has {tokens} tokens, the model's vocabulary has {vocab_size}")]
+    Vocabulary {
+        /// The tokenizer's file.
+        tokenizer: PathBuf,
+        /// Its tokens.
+        tokens: usize,
+        /// Rows of the model's embedding.
+        vocab_size: usize,
+    },
+    /// There is nothing to measure on.
+    #[error("`{path}` holds no turn to evaluate ({trajectories} trajectories)")]
+    NoTurns {
+        /// The pool.
+        path: PathBuf,
+        /// Its trajectories.
+        trajectories: u64,
+    },
+    /// A group to score that does not belong to the prompts.
+    #[error("prompt {prompt} was to be scored, there are {prompts}")]
+    NoPrompt {
+        /// Its number, from 0.
+        prompt: usize,
+        /// Number of prompts.
+        prompts: usize,
+    },
+}
+
+/// Shorthand.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    pub(crate) fn config(field: &'static str, detail: impl Into<String>) -> Self {
+        Error::Config { field, detail: detail.into() }
+    }
+}

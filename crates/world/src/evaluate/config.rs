@@ -1,0 +1,95 @@
+//! What decides an evaluation.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use worldloom_model::generate::Limits;
+use worldloom_render::Templates;
+
+use crate::error::{Error, Result};
+use crate::model::Decoding;
+
+/// Configuration of [`run`](super::run).
+///
+/// ```toml
+/// seed = 7
+/// family = "compact"
+/// max_turns = 1000
+/// max_new_tokens = 160
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EvaluateConfig {
+    /// Seed of the sampled turns, decoding, bootstrap and examples.
+    pub seed: u64,
+    /// The bundled family of templates that the models were trained with. Either this or `templates`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub family: Option<String>,
+    /// A folder of templates of the user's. Either this or `family`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub templates: Option<PathBuf>,
+    /// At most this many turns of the pool, drawn by seed, the same for all predictors. Default: all turns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_turns: Option<u64>,
+    /// Longest completion in tokens, thinking and tags included.
+    pub max_new_tokens: usize,
+    /// Temperature of decoding. Default: 0, the most probable token each time.
+    #[serde(default)]
+    pub temperature: f32,
+    /// Bootstrap resamples. Default: 1,000.
+    #[serde(default = "default_resamples")]
+    pub resamples: usize,
+    /// Sampled predictions to show. Default: 10.
+    #[serde(default = "default_examples")]
+    pub examples: usize,
+    /// Sequences decoded together: memory and speed, not results. Default: 64.
+    #[serde(default = "default_max_active_sequences")]
+    pub max_active_sequences: usize,
+}
+
+fn default_resamples() -> usize {
+    1000
+}
+
+fn default_examples() -> usize {
+    10
+}
+
+fn default_max_active_sequences() -> usize {
+    64
+}
+
+impl EvaluateConfig {
+    pub(super) fn check(&self) -> Result<()> {
+        let counts = [
+            ("max_turns", self.max_turns.unwrap_or(1) as usize),
+            ("max_new_tokens", self.max_new_tokens),
+            ("resamples", self.resamples),
+            ("max_active_sequences", self.max_active_sequences),
+        ];
+        if let Some((field, _)) = counts.into_iter().find(|(_, count)| *count == 0) {
+            return Err(Error::config(field, "0, expected at least 1"));
+        }
+        if !(self.temperature.is_finite() && self.temperature >= 0.0) {
+            return Err(Error::config("temperature", format!("{}, expected 0 or more", self.temperature)));
+        }
+        Ok(())
+    }
+
+    pub(super) fn load_templates(&self) -> Result<Templates> {
+        match (&self.family, &self.templates) {
+            (Some(family), None) => Ok(Templates::bundled(family)?),
+            (None, Some(folder)) => Ok(Templates::from_folder(folder)?),
+            (Some(_), Some(_)) => Err(Error::config("family", "given together with `templates`; give one of them")),
+            (None, None) => Err(Error::config("family", "missing, and no folder in `templates`; give one of them")),
+        }
+    }
+
+    pub(super) fn decoding(&self) -> Decoding {
+        Decoding { max_new_tokens: self.max_new_tokens, temperature: self.temperature, seed: self.seed }
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        Limits { max_active_sequences: self.max_active_sequences, ..Limits::default() }
+    }
+}

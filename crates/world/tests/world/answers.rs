@@ -1,0 +1,74 @@
+//! A model that answers turns.
+
+use worldloom_model::generate::Limits;
+use worldloom_render::Templates;
+use worldloom_world::{Answer, Asked, Decoding, Error, Fault, Question, WorldModel};
+
+use crate::support::{Workplace, device, eval_episodes, tiny_config};
+
+const DECODING: Decoding = Decoding { max_new_tokens: 6, temperature: 1.0, seed: 5 };
+
+fn world(workplace: &Workplace, positions: usize) -> WorldModel {
+    let (decoder, config) = workplace.decoder(3, positions);
+    WorldModel::new(&decoder, config, workplace.renderer()).unwrap()
+}
+
+fn answer(world: &WorldModel, questions: &[Question<'_>], asked: Asked) -> Vec<Answer> {
+    world.answer(questions, asked, &DECODING, &mut |_, _| ()).unwrap()
+}
+
+#[test]
+fn an_answer_depends_on_its_place_and_not_on_the_batch() {
+    let workplace = Workplace::new();
+    let episodes = eval_episodes();
+    let questions: Vec<Question<'_>> =
+        episodes.iter().flat_map(|trajectory| (0..4).map(move |turn| Question { trajectory, turn })).collect();
+    for asked in [Asked::Plain, Asked::Tagged] {
+        let all = answer(&world(&workplace, 2048), &questions, asked);
+        let narrow = Limits { max_active_sequences: 1, ..Limits::default() };
+        assert_eq!(answer(&world(&workplace, 2048).with_limits(narrow), &questions, asked), all);
+        assert_eq!(answer(&world(&workplace, 2048), &questions[..3], asked), all[..3]);
+    }
+}
+
+#[test]
+fn a_prompt_without_room_is_a_fault_and_keeps_the_others_in_place() {
+    let workplace = Workplace::new();
+    let episodes = eval_episodes();
+    let question = |turn| Question { trajectory: &episodes[1], turn };
+    let length = |turn| {
+        let rendered = workplace.renderer().render_prompt(&episodes[1], turn, Asked::Plain.style()).unwrap();
+        rendered.tokens.len()
+    };
+    // Room for the first two turns, and for one token after the second.
+    assert!(length(1) < length(2));
+    let world = world(&workplace, length(1) + 1);
+    let answers = answer(&world, &[question(2), question(0), question(3), question(1)], Asked::Plain);
+    let too_long = |answer: &Answer| answer.prediction == Err(Fault::PromptTooLong);
+    assert_eq!(answers.iter().map(too_long).collect::<Vec<_>>(), [true, false, true, false]);
+    assert_eq!(answers[0].completion, "");
+    assert_eq!(Fault::PromptTooLong.as_str(), "prompt_too_long");
+}
+
+#[test]
+fn progress_counts_every_question_once() {
+    let workplace = Workplace::new();
+    let episodes = eval_episodes();
+    let questions: Vec<Question<'_>> = (0..4).map(|turn| Question { trajectory: &episodes[0], turn }).collect();
+    let mut seen = Vec::new();
+    let world = world(&workplace, 2048);
+    world.answer(&questions, Asked::Plain, &DECODING, &mut |done, total| seen.push((done, total))).unwrap();
+    assert_eq!(seen.last(), Some(&(4, 4)));
+    assert!(seen.is_sorted() && seen.iter().all(|(_, total)| *total == 4));
+}
+
+#[test]
+fn a_tokenizer_of_another_model_is_refused() {
+    let workplace = Workplace::new();
+    let config = tiny_config(8, 64);
+    let decoder = worldloom_model::Decoder::init(&config, 1, &device());
+    let error = WorldModel::new(&decoder, config, workplace.renderer()).err().unwrap();
+    assert!(matches!(error, Error::Vocabulary { vocab_size: 8, .. }), "{error}");
+    let missing = WorldModel::load(&workplace.path("absent"), Templates::compact().unwrap(), &device()).err().unwrap();
+    assert!(missing.to_string().contains("absent"), "{missing}");
+}
