@@ -95,3 +95,61 @@ impl Fit {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{Long, Rendered, fit};
+    use crate::document::{ContextReason, Reason, TrainReason};
+    use crate::renderer::Span;
+
+    /// System context, then turns of an action, an observation, a stop token (numbered 1) and a line break.
+    fn rendered(context: usize, turns: &[(usize, usize, bool)]) -> Rendered {
+        let mut rendered = Rendered::default();
+        let push = |rendered: &mut Rendered, token: u32, count: usize, reason: Reason| {
+            let start = rendered.tokens.len();
+            rendered.tokens.extend(std::iter::repeat_n(token, count));
+            rendered.spans.push(Span { range: start..start + count, reason });
+        };
+        push(&mut rendered, 2, context, Reason::Context(ContextReason::Prompt));
+        for &(action, observation, keep) in turns {
+            let start = rendered.tokens.len();
+            rendered.turn_starts.push(start);
+            let masked = Reason::Context(ContextReason::Masked);
+            let reason = |trained| if keep { Reason::Trained(trained) } else { masked };
+            push(&mut rendered, 3, action, Reason::Context(ContextReason::Action));
+            push(&mut rendered, 4, observation, reason(TrainReason::Observation));
+            push(&mut rendered, 1, 1, reason(TrainReason::Stop));
+            push(&mut rendered, 5, 1, Reason::Context(ContextReason::Separator));
+        }
+        rendered
+    }
+
+    proptest! {
+        #[test]
+        fn no_token_is_lost_and_no_part_overflows(
+            context in 1usize..30, turns in prop::collection::vec((1usize..20, 0usize..60, any::<bool>()), 1..8),
+            row_tokens in 2usize..150, long in prop::sample::select(vec![Long::Drop, Long::CutTurns, Long::Window]),
+        ) {
+            let rendered = rendered(context, &turns);
+            let fit = fit(&rendered, row_tokens, long);
+            let out: usize = fit.parts.iter().map(|part| part.tokens.len()).sum();
+            prop_assert_eq!(rendered.tokens.len() + fit.repeated, out + fit.dropped + fit.untrained);
+            for part in &fit.parts {
+                prop_assert!(part.tokens.len() <= row_tokens);
+                prop_assert_eq!(part.tokens.len(), part.weights.len());
+                prop_assert!(part.tokens.starts_with(&vec![2; context]), "the system context stays");
+                let ends_whole = part.tokens.last() == Some(&5);
+                let last = part.weights.iter().rposition(|&weight| weight > 0.0);
+                if let Some(last) = last.filter(|_| !ends_whole) {
+                    prop_assert!(last + 1 < part.tokens.len() || part.tokens[last] != 1, "a cut turn has no stop target");
+                }
+            }
+            if fit.dropped + fit.untrained == 0 {
+                let weight: f32 = fit.parts.iter().flat_map(|part| &part.weights).sum();
+                prop_assert_eq!(weight, rendered.weights().iter().sum::<f32>());
+            }
+        }
+    }
+}

@@ -52,6 +52,7 @@ impl Tokenizer {
         plain.with_added_vocabulary(AddedVocabulary::new());
         let decoder = full.get_added_tokens_decoder();
         let added: BTreeMap<String, u32> = decoder.into_iter().map(|(id, token)| (token.content, id)).collect();
+        check_added_ids(bytes, &added, path)?;
         let added_ids = added.values().copied().collect();
         let vocab_size = full.get_vocab(true).values().max().map_or(0, |&id| id as usize + 1);
         let hash = blake3::hash(bytes).to_hex()[..32].to_string();
@@ -122,6 +123,30 @@ impl std::fmt::Debug for Tokenizer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tokenizer").field("path", &self.inner.path).field("hash", &self.inner.hash).finish()
     }
+}
+
+/// The library renumbers added tokens that neither the vocabulary holds nor its end leads to; such a file means other
+/// ids to everybody else.
+fn check_added_ids(bytes: &[u8], added: &BTreeMap<String, u32>, path: &Path) -> Result<()> {
+    #[derive(serde::Deserialize)]
+    struct Listed {
+        #[serde(default)]
+        added_tokens: Vec<ListedToken>,
+    }
+    #[derive(serde::Deserialize)]
+    struct ListedToken {
+        id: u32,
+        content: String,
+    }
+    let bad = |detail: String| Error::Tokenizer { path: path.into(), detail };
+    let listed: Listed = serde_json::from_slice(bytes).map_err(|error| bad(error.to_string()))?;
+    for token in listed.added_tokens {
+        if let Some(&read) = added.get(&token.content).filter(|&&read| read != token.id) {
+            let ListedToken { id, content } = token;
+            return Err(bad(format!("added token `{content}` has id {id} in the file, but reads as {read}")));
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn failed(error: tokenizers::Error) -> Error {

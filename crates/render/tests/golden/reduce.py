@@ -37,6 +37,8 @@ def main(tokenizer_path, chats_path):
     model["merges"] = [merge for merge in merges if "".join(merge) in text]
     kept = set(table.values()) | {"".join(merge) for merge in model["merges"]}
     model["vocab"] = {token: number for token, number in model["vocab"].items() if token in kept}
+    # The library numbers added tokens from the end of the vocabulary, unless the vocabulary knows them.
+    model["vocab"].update((token["content"], token["id"]) for token in tokenizer["added_tokens"])
     json.dump(tokenizer, open("tokenizer.json", "w"), ensure_ascii=False, indent=0)
     keys = ["template", "name", "messages", "options", "text", "ids"]
     json.dump([{key: chat[key] for key in keys} for chat in chats], open("chats.json", "w"), ensure_ascii=False, indent=0)

@@ -14,13 +14,13 @@ fn texts() -> impl Iterator<Item = String> + Send {
 
 #[test]
 fn training_is_deterministic_and_gives_the_size_asked_for() {
-    let train = || train_tokenizer(400, 2, texts()).unwrap().to_string(true).unwrap();
+    let train = || train_tokenizer(300, 2, texts()).unwrap().to_string(true).unwrap();
     let first = train();
     for _ in 0..3 {
         assert!(train() == first, "another training of the same texts differs");
     }
     let tokenizer = Tokenizer::from_bytes(first.as_bytes(), "t".as_ref()).unwrap();
-    assert_eq!(tokenizer.vocab_size(), 400);
+    assert_eq!(tokenizer.vocab_size(), 300);
     for (id, control) in Control::ALL.into_iter().enumerate() {
         assert_eq!(tokenizer.control(control), Some(id as u32 + 1), "{}", control.as_str());
     }
@@ -89,7 +89,16 @@ fn a_file_that_is_no_chatml_tokenizer_is_refused_with_its_name() {
     assert!(Tokenizer::open("no/such/folder".as_ref()).unwrap_err().to_string().contains("no/such/folder"));
     let mut json: serde_json::Value = serde_json::from_slice(include_bytes!("../golden/tokenizer.json")).unwrap();
     json["added_tokens"].as_array_mut().unwrap().retain(|token| token["content"] != "<|im_start|>");
+    json["model"]["vocab"].as_object_mut().unwrap().remove("<|im_start|>").unwrap();
     let tokenizer = Tokenizer::from_bytes(json.to_string().as_bytes(), "x.json".as_ref()).unwrap();
     let error = Renderer::new(tokenizer, Templates::compact().unwrap()).unwrap_err().to_string();
     assert_eq!(error, "tokenizer `x.json` has no token `<|im_start|>`: the chat form needs it as one id");
+}
+
+#[test]
+fn added_tokens_that_would_be_renumbered_are_refused() {
+    let mut json: serde_json::Value = serde_json::from_slice(include_bytes!("../golden/tokenizer.json")).unwrap();
+    json["model"]["vocab"].as_object_mut().unwrap().remove("<|im_end|>").unwrap();
+    let error = Tokenizer::from_bytes(json.to_string().as_bytes(), "x.json".as_ref()).unwrap_err().to_string();
+    assert!(error.contains("`<|im_end|>` has id 151645 in the file, but reads as"), "{error}");
 }
