@@ -36,10 +36,12 @@ pub(super) fn prefill(weights: &Weights, prompt: &[u32], workspace: &mut Workspa
         let start = block * PROMPT_BLOCK;
         let positions: Vec<usize> = (start..start + tokens.len()).collect();
         let mut caches = PromptBlock { cache: &mut cache, start, num_rows: tokens.len() };
-        hidden(weights, tokens, &positions, &mut caches, workspace);
+        // Only the last token's stream is used.
+        let is_last = start + tokens.len() == prompt.len();
+        let first_row = if is_last { tokens.len() - 1 } else { tokens.len() };
+        hidden(weights, tokens, &positions, first_row, &mut caches, workspace);
     }
-    let last = workspace.stream.len() - weights.config.hidden_size;
-    let logits = head(weights, last, workspace).to_vec();
+    let logits = head(weights, workspace).to_vec();
     (cache, logits)
 }
 
@@ -51,12 +53,20 @@ pub(super) fn decode<'w>(
     caches: &mut dyn Caches,
     workspace: &'w mut Workspace,
 ) -> &'w mut [f32] {
-    hidden(weights, tokens, positions, caches, workspace);
-    head(weights, 0, workspace)
+    hidden(weights, tokens, positions, 0, caches, workspace);
+    head(weights, workspace)
 }
 
-/// Runs all layers and leaves the residual stream in the workspace.
-fn hidden(weights: &Weights, tokens: &[u32], positions: &[usize], caches: &mut dyn Caches, workspace: &mut Workspace) {
+/// Runs all layers and leaves the residual stream of the rows from `first_row` on in the workspace. The last layer
+/// computes keys and values of all rows, and everything else of these rows alone.
+fn hidden(
+    weights: &Weights,
+    tokens: &[u32],
+    positions: &[usize],
+    first_row: usize,
+    caches: &mut dyn Caches,
+    workspace: &mut Workspace,
+) {
     let config = &weights.config;
     let half = config.head_dim / 2;
     workspace.stream.resize(tokens.len() * config.hidden_size, 0.0);
@@ -70,14 +80,16 @@ fn hidden(weights: &Weights, tokens: &[u32], positions: &[usize], caches: &mut d
         rotary_angles(*position, config.rope_theta, cosines, sines);
     }
     for (index, layer) in weights.layers.iter().enumerate() {
-        attention(weights, index, layer, caches, workspace);
+        let is_last = index + 1 == weights.layers.len();
+        attention(weights, index, if is_last { first_row } else { 0 }, caches, workspace);
         feed_forward(weights, layer, workspace);
     }
 }
 
-/// `stream += o(attend(rotate(norm(q)), rotate(norm(k)), v))`, with `q, k, v` from the normed stream.
-fn attention(weights: &Weights, index: usize, layer: &Layer, caches: &mut dyn Caches, workspace: &mut Workspace) {
-    let config = &weights.config;
+/// `stream += o(attend(rotate(norm(q)), rotate(norm(k)), v))`, with `q, k, v` from the normed stream; drops the rows
+/// before `first_row` once their keys and values are stored.
+fn attention(weights: &Weights, index: usize, first_row: usize, caches: &mut dyn Caches, workspace: &mut Workspace) {
+    let (config, layer) = (&weights.config, &weights.layers[index]);
     let epsilon = config.rms_norm_eps as f32;
     let num_rows = workspace.stream.len() / config.hidden_size;
     let (query_width, kv_width, half) = (config.query_width(), config.kv_width(), config.head_dim / 2);
@@ -96,9 +108,11 @@ fn attention(weights: &Weights, index: usize, layer: &Layer, caches: &mut dyn Ca
         norm_and_rotate(keys, &layer.key_norm, epsilon, cosines, sines);
         caches.write(index, row, keys, values);
     }
-    workspace.attended.resize(num_rows * query_width, 0.0);
-    let (queries, attended) = (&workspace.query_key_value, &mut workspace.attended);
-    attend(index, config.num_attention_heads, queries, width, &caches.views(), attended);
+    workspace.stream.drain(..first_row * config.hidden_size);
+    workspace.attended.resize((num_rows - first_row) * query_width, 0.0);
+    let queries = &workspace.query_key_value[first_row * width..];
+    let views = &caches.views()[first_row..];
+    attend(index, config.num_attention_heads, queries, width, views, &mut workspace.attended);
     layer.attention_output.multiply(&workspace.attended, &mut workspace.stream, Store::Add);
 }
 
@@ -107,6 +121,7 @@ fn feed_forward(weights: &Weights, layer: &Layer, workspace: &mut Workspace) {
     let config = &weights.config;
     let num_rows = workspace.stream.len() / config.hidden_size;
     let epsilon = config.rms_norm_eps as f32;
+    workspace.normed.resize(workspace.stream.len(), 0.0);
     rms_norm(&workspace.stream, &layer.post_attention_norm, epsilon, &mut workspace.normed);
     workspace.gate_up.resize(num_rows * 2 * config.intermediate_size, 0.0);
     layer.gate_up.multiply(&workspace.normed, &mut workspace.gate_up, Store::Replace);
@@ -115,13 +130,12 @@ fn feed_forward(weights: &Weights, layer: &Layer, workspace: &mut Workspace) {
     layer.down.multiply(&workspace.activated, &mut workspace.stream, Store::Add);
 }
 
-/// Final norm and logits of the rows that start at `start` of the stream.
-fn head<'w>(weights: &Weights, start: usize, workspace: &'w mut Workspace) -> &'w mut [f32] {
+/// Final norm and logits of every row of the stream.
+fn head<'w>(weights: &Weights, workspace: &'w mut Workspace) -> &'w mut [f32] {
     let config = &weights.config;
-    let stream = &workspace.stream[start..];
-    workspace.normed.resize(stream.len(), 0.0);
-    rms_norm(stream, &weights.final_norm, config.rms_norm_eps as f32, &mut workspace.normed);
-    workspace.logits.resize(stream.len() / config.hidden_size * config.vocab_size, 0.0);
+    workspace.normed.resize(workspace.stream.len(), 0.0);
+    rms_norm(&workspace.stream, &weights.final_norm, config.rms_norm_eps as f32, &mut workspace.normed);
+    workspace.logits.resize(workspace.stream.len() / config.hidden_size * config.vocab_size, 0.0);
     weights.head().multiply(&workspace.normed, &mut workspace.logits, Store::Replace);
     &mut workspace.logits
 }
