@@ -59,13 +59,15 @@ fn generate(generator: &Generator, requests: &[Request]) -> Vec<Vec<Completion>>
     generator.generate(requests, &mut |_, _| ()).unwrap()
 }
 
-/// The whole content, bit for bit.
-fn bits(completion: &Completion) -> (Vec<u32>, Vec<u32>, bool) {
+/// The whole content of a completion, bit for bit.
+type Bits = (Vec<u32>, Vec<u32>, bool);
+
+fn bits(completion: &Completion) -> Bits {
     let log_probs = completion.log_probs.iter().map(|log_prob| log_prob.to_bits()).collect();
     (completion.tokens.clone(), log_probs, completion.stopped)
 }
 
-fn all_bits(completions: &[Vec<Completion>]) -> Vec<Vec<(Vec<u32>, Vec<u32>, bool)>> {
+fn all_bits(completions: &[Vec<Completion>]) -> Vec<Vec<Bits>> {
     completions.iter().map(|group| group.iter().map(bits).collect()).collect()
 }
 
