@@ -173,7 +173,7 @@ fn the_page_needs_no_network() {
 
 #[test]
 fn supervised_and_rl_stages_have_their_figures() {
-    let rl = "{\"step\":1,\"loss\":0.1,\"reward_mean\":8.5,\"fault_share\":0.2,\"reward_parts\":{\"format\":3.0}}\n\
+    let rl = "{\"step\":1,\"loss\":0.1,\"reward_mean\":8.5,\"fault_share\":0.2,\"reward_parts\":{\"format\":3.0,\"charm\":1}}\n\
               {\"step\":2,\"loss\":null,\"reward_mean\":9.5,\"fault_share\":0.1,\"reward_parts\":{\"format\":3.5}}\n";
     let (_rl, rl) = folder_with("metrics.jsonl", rl);
     let cpt = "{\"step\":1,\"loss\":5.0}\n{\"step\":2,\"loss\":4.0,\"validation_loss\":4.5}\n";
@@ -184,9 +184,17 @@ fn supervised_and_rl_stages_have_their_figures() {
     let input = ReportInput { stages, ..ReportInput::default() };
     let report = run(&config("curves"), &input, out.path()).unwrap();
     let html = fs_err::read_to_string(out.path().join(HTML_FILE)).unwrap();
-    for title in ["cpt: loss", "validation", "rl: mean reward", "rl: faults", "rl: reward parts"] {
+    for title in [
+        "cpt: loss",
+        "validation",
+        "rl: mean reward",
+        "rl: faults",
+        "rl: rubric by dimension",
+        "rl: other reward parts",
+    ] {
         assert!(html.contains(title), "{title}");
     }
+    assert_eq!(html.matches("key line-0\">format").count(), 1, "a named part is in its own figure only");
     assert_eq!(report.counts["figures"], html.matches("<svg ").count() as u64);
     assert_eq!(report.stages["rl"]["reward_mean"], 9.5);
     let written = fs_err::read_to_string(out.path().join(REPORT_FILE)).unwrap();

@@ -13,17 +13,38 @@ struct Figure {
     from_zero: bool,
 }
 
-/// Figures in order; one without any of its metrics is left out.
-const FIGURES: [Figure; 6] = [
+/// Figures in order; one without any of its metrics is left out. A prefix takes what no other figure names.
+const FIGURES: [Figure; 9] = [
     Figure { title: "loss", metrics: &[("loss", "training"), ("validation_loss", "validation")], from_zero: false },
-    Figure { title: "mean reward", metrics: &[("reward_mean", "reward")], from_zero: true },
+    Figure { title: "mean reward, 0–25", metrics: &[("reward_mean", "reward")], from_zero: true },
     Figure {
         title: "faults and groups without signal, share",
         metrics: &[("fault_share", "faults"), ("zero_variance_share", "groups of equal rewards")],
         from_zero: true,
     },
     Figure { title: "faults by reason, completions", metrics: &[("faults.", "")], from_zero: true },
-    Figure { title: "reward parts, mean", metrics: &[("reward_parts.", "")], from_zero: true },
+    Figure {
+        title: "rubric by dimension, 1–5",
+        metrics: &[
+            ("reward_parts.format", "format"),
+            ("reward_parts.factuality", "factuality"),
+            ("reward_parts.consistency", "consistency"),
+            ("reward_parts.realism", "realism"),
+            ("reward_parts.quality", "quality"),
+        ],
+        from_zero: false,
+    },
+    Figure {
+        title: "rubric and rule, 0–25",
+        metrics: &[("reward_parts.rubric", "rubric"), ("reward_parts.rule", "rule")],
+        from_zero: true,
+    },
+    Figure {
+        title: "matches of scored completions, share",
+        metrics: &[("reward_parts.match", "match")],
+        from_zero: true,
+    },
+    Figure { title: "other reward parts", metrics: &[("reward_parts.", "")], from_zero: true },
     Figure { title: "completion length, mean", metrics: &[("response_length", "tokens")], from_zero: true },
 ];
 
@@ -53,11 +74,14 @@ pub(super) fn render(stages: &[Stage]) -> Result<(String, u64)> {
 
 fn lines(figure: &Figure, curves: &Curves) -> Vec<Line> {
     let named = |metric: &str, name: &str| Some(Line { name: name.into(), points: curves.thinned(metric)? });
+    let is_named = |full: &str| FIGURES.iter().flat_map(|figure| figure.metrics).any(|(metric, _)| *metric == full);
     let mut lines = Vec::new();
     for (metric, name) in figure.metrics {
-        match metric.ends_with('.') {
-            true => lines.extend(curves.names(metric).iter().filter_map(|full| named(full, &full[metric.len()..]))),
-            false => lines.extend(named(metric, name)),
+        if metric.ends_with('.') {
+            let rest = curves.names(metric).into_iter().filter(|full| !is_named(full));
+            lines.extend(rest.filter_map(|full| named(&full, &full[metric.len()..])));
+        } else {
+            lines.extend(named(metric, name));
         }
     }
     lines
