@@ -1,4 +1,5 @@
 //! The page and the terminal table on small hand-made results.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
