@@ -1,0 +1,113 @@
+//! What a user says about curation.
+
+use serde::{Deserialize, Serialize};
+use worldloom_schema::Pool;
+
+use crate::error::{Error, Result};
+use crate::mask::TurnMask;
+
+/// Configuration of [`run`](crate::run).
+///
+/// ```toml
+/// seed = 7
+/// pools = { cpt = 0.7, sft = 0.2, rl = 0.1 }
+/// eval_groups = ["copy+glob", "find+pipe"]
+/// eval_share = 0.0
+/// turns_per_trajectory = { sft = 1, rl = 1 }
+/// min_turns = 2
+/// max_turns = 30
+/// max_observation_chars = 8000
+/// drop_exact_duplicates = true
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CurateConfig {
+    /// Decides the pool of a group, the keep draws and the targets.
+    pub seed: u64,
+    /// Shares of the groups that are not for evaluation, by trajectories.
+    pub pools: PoolShares,
+    /// Task groups for evaluation; where the list is empty, `eval_share` decides.
+    pub eval_groups: Vec<String>,
+    /// Share of trajectories for evaluation where `eval_groups` is empty; 0 with a list.
+    pub eval_share: f64,
+    /// Classes of turns and how many of each CPT trains; as published unless said otherwise.
+    #[serde(default)]
+    pub turn_mask: TurnMask,
+    /// How many turns of a trajectory become targets.
+    pub turns_per_trajectory: TurnsPerTrajectory,
+    /// A trajectory with fewer turns is dropped.
+    pub min_turns: u32,
+    /// A trajectory is cut after this many turns.
+    pub max_turns: u32,
+    /// A trajectory is cut before the first observation that is longer, in characters.
+    pub max_observation_chars: u64,
+    /// Whether of equal trajectories one is kept, and of equal turns (same history, action and observation) one is
+    /// trained or evaluated.
+    pub drop_exact_duplicates: bool,
+}
+
+/// Shares of the training pools; they sum to 1.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolShares {
+    /// Continued pretraining.
+    pub cpt: f64,
+    /// Supervised fine-tuning.
+    pub sft: f64,
+    /// Reinforcement learning.
+    pub rl: f64,
+}
+
+/// Targets per trajectory; the recipe has one in both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TurnsPerTrajectory {
+    /// In the SFT pool.
+    pub sft: u32,
+    /// In the RL pool.
+    pub rl: u32,
+}
+
+impl CurateConfig {
+    /// Checks what the types cannot.
+    pub(crate) fn check(&self) -> Result<()> {
+        let shares = [("pools.cpt", self.pools.cpt), ("pools.sft", self.pools.sft), ("pools.rl", self.pools.rl)];
+        for (field, share) in shares.into_iter().chain([("eval_share", self.eval_share)]) {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(Error::config(field, share, "0 to 1"));
+            }
+        }
+        let sum: f64 = shares.iter().map(|(_, share)| share).sum();
+        if (sum - 1.0).abs() > 1e-6 {
+            return Err(Error::config("pools.cpt + pools.sft + pools.rl", sum, "1"));
+        }
+        if !self.eval_groups.is_empty() && self.eval_share != 0.0 {
+            return Err(Error::config("eval_share", self.eval_share, "0, since eval_groups decides"));
+        }
+        for (field, number) in [
+            ("min_turns", self.min_turns),
+            ("max_turns", self.max_turns),
+            ("turns_per_trajectory.sft", self.turns_per_trajectory.sft),
+            ("turns_per_trajectory.rl", self.turns_per_trajectory.rl),
+        ] {
+            if number == 0 {
+                return Err(Error::config(field, number, "1 or more"));
+            }
+        }
+        if self.max_turns < self.min_turns {
+            return Err(Error::config("max_turns", self.max_turns, "min_turns or more"));
+        }
+        self.turn_mask.check()
+    }
+
+    /// Each pool with its share of all trajectories, as far as shares decide.
+    pub(crate) fn shares(&self) -> [(Pool, f64); 4] {
+        let rest = 1.0 - self.eval_share;
+        [
+            (Pool::Cpt, self.pools.cpt * rest),
+            (Pool::Sft, self.pools.sft * rest),
+            (Pool::Rl, self.pools.rl * rest),
+            (Pool::Eval, self.eval_share),
+        ]
+    }
+}
