@@ -79,7 +79,8 @@ impl CurateConfig {
         }
         let sum: f64 = shares.iter().map(|(_, share)| share).sum();
         if (sum - 1.0).abs() > 1e-6 {
-            return Err(Error::config("pools.cpt + pools.sft + pools.rl", sum, "1"));
+            let rounded = (sum * 1e6).round() / 1e6;
+            return Err(Error::config("pools.cpt + pools.sft + pools.rl", rounded, "1"));
         }
         if !self.eval_groups.is_empty() && self.eval_share != 0.0 {
             return Err(Error::config("eval_share", self.eval_share, "0, since eval_groups decides"));

@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::{config, crowd, curate, trajectory, turn, write};
+use common::{config, crowd, curate, only_cpt, trajectory, turn, write};
 use std::collections::{BTreeMap, BTreeSet};
-use worldloom_curate::{CurateConfig, PoolShares, run_with_threads};
+use worldloom_curate::{CurateConfig, run_with_threads};
 use worldloom_schema::{Pool, Trajectory};
 
 #[test]
@@ -27,14 +27,7 @@ fn equal_trajectories_of_two_groups_in_two_pools_fail_the_proof() {
     let mut all = crowd(2, 3);
     all.push(Trajectory { task_group: "held".into(), ..all[0].clone() });
     all.push(trajectory("held", "another", vec![turn("a", "b"), turn("c", "d")]));
-    let one_pool = PoolShares { cpt: 1.0, sft: 0.0, rl: 0.0 };
-    let config = CurateConfig {
-        pools: one_pool,
-        eval_groups: vec!["held".into()],
-        eval_share: 0.0,
-        drop_exact_duplicates: false,
-        ..config()
-    };
+    let config = CurateConfig { eval_groups: vec!["held".into()], drop_exact_duplicates: false, ..only_cpt() };
     let error = curate(&config, &all).err().unwrap();
     assert!(error.to_string().contains("pools cpt and eval share 1 task group(s)"), "{error}");
     assert!(error.hint().unwrap().contains("drop_exact_duplicates = true"));
