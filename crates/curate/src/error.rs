@@ -1,7 +1,5 @@
 //! The one error type of the crate.
 
-use std::path::PathBuf;
-
 use worldloom_schema::Pool;
 
 /// What ends a curation.
@@ -78,14 +76,6 @@ pub enum Error {
         groups: u64,
         /// Trajectories in both.
         ids: u64,
-    },
-    /// A trajectory id that ingest cannot have written.
-    #[error("`{path}`: trajectory id `{id}` is not a hash")]
-    BadId {
-        /// The file.
-        path: PathBuf,
-        /// The id.
-        id: String,
     },
 }
 

@@ -136,7 +136,7 @@ impl ScalarUDFImpl for TurnKeys {
         let Some(turns) = turns.as_list_opt::<i64>() else { return exec_err!("turns are {}", turns.data_type()) };
         let mut keys = LargeListBuilder::new(LargeStringBuilder::new());
         for row in 0..turns.len() {
-            let state = states.is_valid(row).then(|| states.value(row)).unwrap_or_default();
+            let state = if states.is_valid(row) { states.value(row) } else { "" };
             for key in keys_of(domains.value(row), state, &turns.value(row))? {
                 keys.values().append_value(key);
             }

@@ -42,6 +42,7 @@ pub(crate) struct Plans<'a> {
 }
 
 type Frame = std::result::Result<DataFrame, DataFusionError>;
+type Plan<P> = fn(&P) -> Result<Frame>;
 
 impl Plans<'_> {
     /// Number of plans, for progress.
@@ -49,7 +50,7 @@ impl Plans<'_> {
 
     /// Runs the plans up to `trajectories`.
     pub(crate) fn run_rules(&self, progress: &mut dyn FnMut()) -> Result<()> {
-        let plans: [(&str, fn(&Self) -> Result<Frame>); 4] = [
+        let plans: [(&str, Plan<Self>); 4] = [
             ("copies", Self::copies),
             ("facts", Self::facts),
             ("turns", Self::turns),
@@ -57,6 +58,7 @@ impl Plans<'_> {
         ];
         for (name, plan) in plans {
             self.engine.store(name, made(name, plan(self)?)?)?;
+            tracing::debug!(plan = name, "plan done");
             progress();
         }
         Ok(())

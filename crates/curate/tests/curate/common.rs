@@ -10,7 +10,7 @@ use worldloom_schema::{
 };
 
 /// A turn of these texts.
-pub fn turn(action: &str, observation: &str) -> Turn {
+pub(crate) fn turn(action: &str, observation: &str) -> Turn {
     Turn {
         index: 0,
         action: action.into(),
@@ -29,7 +29,7 @@ pub fn turn(action: &str, observation: &str) -> Turn {
 }
 
 /// A trajectory of this group and state.
-pub fn trajectory(group: &str, state: &str, turns: Vec<Turn>) -> Trajectory {
+pub(crate) fn trajectory(group: &str, state: &str, turns: Vec<Turn>) -> Trajectory {
     let turns: Vec<Turn> = turns.into_iter().enumerate().map(|(at, turn)| Turn { index: at as u32, ..turn }).collect();
     let system =
         System { task_description: format!("In {group}"), initial_state: Some(state.into()), ..System::default() };
@@ -50,7 +50,7 @@ pub fn trajectory(group: &str, state: &str, turns: Vec<Turn>) -> Trajectory {
 }
 
 /// Trajectories of two turns that nothing else equals: `groups` groups of `each`.
-pub fn crowd(groups: usize, each: usize) -> Vec<Trajectory> {
+pub(crate) fn crowd(groups: usize, each: usize) -> Vec<Trajectory> {
     let mut all = Vec::new();
     for group in 0..groups {
         for at in 0..each {
@@ -64,7 +64,7 @@ pub fn crowd(groups: usize, each: usize) -> Vec<Trajectory> {
 }
 
 /// Everything is trained, half of it in CPT.
-pub fn config() -> CurateConfig {
+pub(crate) fn config() -> CurateConfig {
     CurateConfig {
         seed: 7,
         pools: PoolShares { cpt: 0.5, sft: 0.3, rl: 0.2 },
@@ -80,29 +80,29 @@ pub fn config() -> CurateConfig {
 }
 
 /// All in CPT.
-pub fn only_cpt() -> CurateConfig {
+pub(crate) fn only_cpt() -> CurateConfig {
     CurateConfig { pools: PoolShares { cpt: 1.0, sft: 0.0, rl: 0.0 }, eval_share: 0.0, ..config() }
 }
 
 /// What a curation wrote.
-pub struct Output {
-    pub report: Report,
-    pub pools: BTreeMap<Pool, Vec<Trajectory>>,
-    pub rejects: Vec<Reject>,
+pub(crate) struct Output {
+    pub(crate) report: Report,
+    pub(crate) pools: BTreeMap<Pool, Vec<Trajectory>>,
+    pub(crate) rejects: Vec<Reject>,
 }
 
 impl Output {
-    pub fn all(&self) -> impl Iterator<Item = &Trajectory> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Trajectory> {
         self.pools.values().flatten()
     }
 
-    pub fn count(&self, name: &str) -> u64 {
+    pub(crate) fn count(&self, name: &str) -> u64 {
         self.report.counts.get(name).copied().unwrap_or(0)
     }
 }
 
 /// Curates trajectories written to one file.
-pub fn curate(config: &CurateConfig, trajectories: &[Trajectory]) -> Result<Output> {
+pub(crate) fn curate(config: &CurateConfig, trajectories: &[Trajectory]) -> Result<Output> {
     let folder = tempfile::tempdir().unwrap();
     let input = write(folder.path(), "in.parquet", trajectories);
     let out = tempfile::tempdir().unwrap();
@@ -119,7 +119,7 @@ pub fn curate(config: &CurateConfig, trajectories: &[Trajectory]) -> Result<Outp
     Ok(output)
 }
 
-pub fn write(folder: &std::path::Path, name: &str, trajectories: &[Trajectory]) -> PathBuf {
+pub(crate) fn write(folder: &std::path::Path, name: &str, trajectories: &[Trajectory]) -> PathBuf {
     let path = folder.join(name);
     write_table(&path, trajectories.iter().cloned()).unwrap();
     path

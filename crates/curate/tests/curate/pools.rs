@@ -1,8 +1,6 @@
 //! Pools: disjoint, near their shares, decided by seed and content alone.
 
-mod common;
-
-use common::{config, crowd, curate, only_cpt, trajectory, turn, write};
+use crate::common::{config, crowd, curate, only_cpt, trajectory, turn, write};
 use std::collections::{BTreeMap, BTreeSet};
 use worldloom_curate::{CurateConfig, run_with_threads};
 use worldloom_schema::{Pool, Trajectory};

@@ -7,32 +7,32 @@ use worldloom_ingest::{IngestConfig, Report, Result, run};
 use worldloom_schema::{REJECT_FILE, Reject, TRAJECTORY_FILE, Trajectory, read_table};
 
 /// What an ingest wrote.
-pub struct Output {
-    pub report: Report,
-    pub trajectories: Vec<Trajectory>,
-    pub rejects: Vec<Reject>,
+pub(crate) struct Output {
+    pub(crate) report: Report,
+    pub(crate) trajectories: Vec<Trajectory>,
+    pub(crate) rejects: Vec<Reject>,
 }
 
 impl Output {
     /// A count of the report; 0 where there is none.
-    pub fn count(&self, name: &str) -> u64 {
+    pub(crate) fn count(&self, name: &str) -> u64 {
         self.report.counts.get(name).copied().unwrap_or(0)
     }
 
     /// The only trajectory.
-    pub fn only(&self) -> &Trajectory {
+    pub(crate) fn only(&self) -> &Trajectory {
         let rejects = &self.rejects;
         assert_eq!(self.trajectories.len(), 1, "{rejects:?}");
         &self.trajectories[0]
     }
 }
 
-pub fn config(inputs: &[PathBuf]) -> IngestConfig {
+pub(crate) fn config(inputs: &[PathBuf]) -> IngestConfig {
     IngestConfig { inputs: inputs.to_vec(), format: None, max_reject_share: 1.0, strict: false }
 }
 
 /// Ingests with a config and reads what was written.
-pub fn ingest(config: &IngestConfig) -> Result<Output> {
+pub(crate) fn ingest(config: &IngestConfig) -> Result<Output> {
     let out = tempfile::tempdir().unwrap();
     let report = run(config, out.path(), &|_, _| {})?;
     let trajectories = read_table(&out.path().join(TRAJECTORY_FILE)).unwrap();
@@ -47,18 +47,18 @@ pub fn ingest(config: &IngestConfig) -> Result<Output> {
 }
 
 /// Ingests one file with this content.
-pub fn ingest_text(name: &str, content: impl AsRef<[u8]>) -> Output {
+pub(crate) fn ingest_text(name: &str, content: impl AsRef<[u8]>) -> Output {
     try_text(name, content).unwrap()
 }
 
 /// The same, with its error.
-pub fn try_text(name: &str, content: impl AsRef<[u8]>) -> Result<Output> {
+pub(crate) fn try_text(name: &str, content: impl AsRef<[u8]>) -> Result<Output> {
     let folder = tempfile::tempdir().unwrap();
     let path = write(folder.path(), name, content);
     ingest(&config(&[path]))
 }
 
-pub fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+pub(crate) fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
     let path = folder.join(name);
     fs_err::create_dir_all(path.parent().unwrap()).unwrap();
     fs_err::File::create(&path).unwrap().write_all(content.as_ref()).unwrap();
@@ -66,7 +66,7 @@ pub fn write(folder: &Path, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
 }
 
 /// A row of a user's words, one call and its result, with further fields.
-pub fn row(task: &str, command: &str, observation: &str, more: &str) -> String {
+pub(crate) fn row(task: &str, command: &str, observation: &str, more: &str) -> String {
     let quote = |text: &str| serde_json::Value::from(text).to_string();
     let arguments = quote(&format!("{{\"command\": {}}}", quote(command)));
     let (task, observation) = (quote(task), quote(observation));

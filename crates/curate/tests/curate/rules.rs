@@ -1,20 +1,21 @@
 //! Each rule with a synthetic case.
 
-mod common;
-
-use common::{config, crowd, curate, only_cpt, trajectory, turn, write};
+use crate::common::{config, crowd, curate, only_cpt, trajectory, turn, write};
 use worldloom_curate::{CurateConfig, TurnsPerTrajectory};
 use worldloom_schema::{KeepClass, ObservationKind, Pool, Trajectory, Turn};
 
+/// Actions with their indices.
+type Numbered = Vec<(u32, String)>;
+
 /// The only trajectory left of one, with the rules that removed its turns.
-fn only(config: &CurateConfig, turns: Vec<Turn>) -> (Vec<(u32, String)>, Vec<(String, u64)>) {
+fn only(config: &CurateConfig, turns: Vec<Turn>) -> (Numbered, Vec<(String, u64)>) {
     let output = curate(config, &[trajectory("g", "s", turns)]).unwrap();
     let left = output.all().next().unwrap();
     let turns = left.turns.iter().map(|turn| (turn.index, turn.action.clone())).collect();
     (turns, output.report.removed_turns.into_iter().collect())
 }
 
-fn numbered(actions: &[&str]) -> Vec<(u32, String)> {
+fn numbered(actions: &[&str]) -> Numbered {
     actions.iter().enumerate().map(|(at, action)| (at as u32, action.to_string())).collect()
 }
 
@@ -178,7 +179,7 @@ fn sft_and_rl_have_the_asked_number_of_targets_and_evaluation_has_all() {
         let more = vec![turn("a", "b c"), turn("d", "e f"), turn("g", "h i")];
         let turns = [trajectory.turns.clone(), more].concat();
         let state = trajectory.system.initial_state.clone().unwrap();
-        *trajectory = common::trajectory(&trajectory.task_group.clone(), &state, turns);
+        *trajectory = crate::common::trajectory(&trajectory.task_group.clone(), &state, turns);
     }
     let output = curate(&config, &all).unwrap();
     let mut chosen = [0; 5];

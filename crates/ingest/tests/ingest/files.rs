@@ -1,11 +1,10 @@
 //! Files to rows: layouts, packed forms, broken files, limits, order.
 
-mod common;
-
-use common::{config, ingest, ingest_text, row, try_text, write};
+use crate::common::{config, ingest, ingest_text, row, try_text, write};
 use std::io::Write;
 use std::path::Path;
 use worldloom_ingest::{Error, IngestConfig};
+use worldloom_schema::ActionKind;
 
 fn many(count: usize) -> String {
     (0..count).map(|at| row(&format!("Task {at}"), &format!("ls {at}"), &format!("file{at}"), "") + "\n").collect()
@@ -250,4 +249,17 @@ fn every_format_names_itself_and_its_example_is_read() {
         assert!(!format.description.is_empty());
     }
     assert!(matches!(try_text("x.jsonl", "{}"), Err(Error::NoTrajectories { .. })));
+}
+
+#[test]
+fn the_bundled_sample_is_ingested_whole() {
+    let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../data/terminal-sample.jsonl.zst");
+    let output = ingest(&IngestConfig { strict: true, ..config(&[sample]) }).unwrap();
+    assert!(output.trajectories.len() >= 2000);
+    let turns = || output.trajectories.iter().flat_map(|trajectory| &trajectory.turns);
+    assert!(turns().all(|turn| turn.action_kind == ActionKind::Command && turn.trace.is_some()));
+    assert!(turns().all(|turn| turn.is_error.is_some() && turn.flag("class").is_some()));
+    let odd: Vec<_> =
+        output.report.counts.keys().filter(|name| name.contains("without") || name.contains("repaired")).collect();
+    assert!(odd.is_empty(), "{odd:?}");
 }

@@ -1,8 +1,6 @@
 //! Chat messages to turns: each odd case with a row written by us.
 
-mod common;
-
-use common::{ingest_text, row};
+use crate::common::{ingest_text, row};
 use worldloom_schema::{ActionKind, Domain, ObservationKind, Turn};
 
 /// (action, observation) of the turns of one row.
