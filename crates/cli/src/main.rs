@@ -21,6 +21,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// `mi_option_purge_delay` of the bundled mimalloc; -1: never give pages back.
 const PURGE_DELAY: i32 = 15;
 
+#[expect(unsafe_code, reason = "the allocator's option has no safe name in its crate")]
 unsafe extern "C" {
     fn mi_option_set(option: i32, value: std::ffi::c_long);
 }

@@ -67,7 +67,8 @@ impl Step for Curate {
     }
 
     fn roles(&self) -> &'static [Role] {
-        &[Role::required("trajectories", Some("trajectories"), "artifact of `ingest`")]
+        const ROLES: &[Role] = &[Role::required("trajectories", Some("trajectories"), "artifact of `ingest`")];
+        ROLES
     }
 
     fn resolve(&self, table: &toml::Table, _base: &Path, origin: &str) -> Result<Value> {
@@ -97,7 +98,8 @@ impl Step for TokenizerTrain {
     }
 
     fn roles(&self) -> &'static [Role] {
-        &[Role::required("pools", Some("pools"), "artifact of `curate`")]
+        const ROLES: &[Role] = &[Role::required("pools", Some("pools"), "artifact of `curate`")];
+        ROLES
     }
 
     fn resolve(&self, table: &toml::Table, _base: &Path, origin: &str) -> Result<Value> {
@@ -128,10 +130,11 @@ impl Step for Render {
     }
 
     fn roles(&self) -> &'static [Role] {
-        &[
+        const ROLES: &[Role] = &[
             Role::required("pools", Some("pools"), "artifact of `curate`"),
             Role::required("tokenizer", None, "artifact of `tokenizer train`, or a folder with `tokenizer.json`"),
-        ]
+        ];
+        ROLES
     }
 
     fn resolve(&self, table: &toml::Table, base: &Path, origin: &str) -> Result<Value> {

@@ -34,13 +34,14 @@ impl Step for EvaluatePool {
     }
 
     fn roles(&self) -> &'static [Role] {
-        &[
+        const ROLES: &[Role] = &[
             Role::required("pools", Some("pools"), "artifact of `curate`"),
             Role::optional("base", None, "untrained model, asked without thinking"),
             Role::optional("cpt", None, "checkpoint of CPT, asked without thinking"),
             Role::optional("sft", None, "checkpoint of SFT, asked with thinking and tags"),
             Role::optional("rl", None, "checkpoint of RL, asked with thinking and tags"),
-        ]
+        ];
+        ROLES
     }
 
     fn resolve(&self, table: &toml::Table, base: &Path, origin: &str) -> Result<Value> {

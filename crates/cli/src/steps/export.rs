@@ -63,7 +63,9 @@ impl Step for Export {
     }
 
     fn roles(&self) -> &'static [Role] {
-        &[Role::required("model", None, "artifact of a training, or a folder with `config.json`")]
+        const ROLES: &[Role] =
+            &[Role::required("model", None, "artifact of a training, or a folder with `config.json`")];
+        ROLES
     }
 
     fn resolve(&self, table: &toml::Table, _base: &Path, origin: &str) -> Result<Value> {

@@ -71,7 +71,9 @@ impl Step for Init {
     }
 
     fn roles(&self) -> &'static [Role] {
-        &[Role::required("tokenizer", None, "artifact of `tokenizer train`, or a folder with `tokenizer.json`")]
+        const ROLES: &[Role] =
+            &[Role::required("tokenizer", None, "artifact of `tokenizer train`, or a folder with `tokenizer.json`")];
+        ROLES
     }
 
     fn resolve(&self, table: &toml::Table, _base: &Path, origin: &str) -> Result<Value> {

@@ -28,7 +28,7 @@ impl Step for Report {
     }
 
     fn roles(&self) -> &'static [Role] {
-        &[
+        const ROLES: &[Role] = &[
             Role::optional("evaluation", Some("evaluation"), "artifact of `evaluate pool`"),
             Role::optional("cpt", Some("checkpoint"), "artifact of `train cpt`"),
             Role::optional("sft", Some("checkpoint"), "artifact of `train sft`"),
@@ -39,7 +39,8 @@ impl Step for Report {
             Role::optional("rows-cpt", Some("rendered"), "artifact of `render`, for the lineage"),
             Role::optional("rows-sft", Some("rendered"), "artifact of `render`, for the lineage"),
             Role::optional("prompts", Some("rendered"), "artifact of `render`, for the lineage"),
-        ]
+        ];
+        ROLES
     }
 
     fn resolve(&self, table: &toml::Table, _base: &Path, origin: &str) -> Result<Value> {

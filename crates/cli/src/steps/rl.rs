@@ -64,10 +64,11 @@ impl Step for Rl {
     }
 
     fn roles(&self) -> &'static [Role] {
-        &[
+        const ROLES: &[Role] = &[
             Role::required("model", None, "artifact of `train sft`, or a folder with `config.json`"),
             Role::required("prompts", Some("rendered"), "artifact of `render` for stage rl"),
-        ]
+        ];
+        ROLES
     }
 
     fn resolve(&self, table: &toml::Table, _base: &Path, origin: &str) -> Result<Value> {

@@ -54,11 +54,12 @@ impl Step for Supervised {
     }
 
     fn roles(&self) -> &'static [Role] {
-        &[
+        const ROLES: &[Role] = &[
             Role::required("model", None, "artifact of `model init` or of a training, or a folder with `config.json`"),
             Role::required("rows", Some("rendered"), "artifact of `render`"),
             Role::optional("validation", Some("rendered"), "artifact of `render` with rows to measure on"),
-        ]
+        ];
+        ROLES
     }
 
     fn resolve(&self, table: &toml::Table, _base: &Path, origin: &str) -> Result<Value> {
