@@ -156,8 +156,11 @@ impl ModuleMapper for Changer<'_> {
 }
 
 impl Changer<'_> {
-    fn change_in_place(&mut self, primitive: FlexTensor, shape: &[usize]) -> FlexTensor {
-        let mut primitive = primitive.to_contiguous();
+    fn change_in_place(&mut self, mut primitive: FlexTensor, shape: &[usize]) -> FlexTensor {
+        // A view of another buffer becomes its own; the old handle must be gone before the buffer is taken.
+        if primitive.as_slice::<f32>().is_none_or(|values| values.len() != primitive.storage::<f32>().len()) {
+            primitive = primitive.to_contiguous();
+        }
         (self.change)(&self.path.name(), shape, primitive.storage_mut::<f32>());
         primitive
     }

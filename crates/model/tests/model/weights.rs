@@ -248,7 +248,7 @@ fn both_published_spellings_of_a_config_are_the_same_model() {
         let [ours, hub] = ["config.json", "config.hub.json"]
             .map(|file| ModelConfig::from_file(&golden_dir(case).join(file)).unwrap());
         assert_eq!(ModelConfig { other: hub.other.clone(), ..ours.clone() }, hub);
-        assert_eq!(ours.rope_theta, 1e6);
+        assert_eq!(ours.rope_theta, if case == "qwen3-tied" { 1e6 } else { 1e4 });
         assert_eq!(ModelConfig::from_json(&ours.to_json()).unwrap(), ours);
         assert_eq!(ours.other["max_window_layers"], 28, "unused keys are kept");
     }
