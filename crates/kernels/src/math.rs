@@ -49,11 +49,13 @@ pub(crate) fn multiply_add(a: f32, b: f32, c: f32) -> f32 {
 #[inline(always)]
 pub(crate) fn exp(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it rounds to a whole number
+    // ln 2 in two parts: a whole number times the first is exact.
+    const LN_2: [f32; 2] = [355.0 / 512.0, -2.121_944_4e-4];
     let x = if x < -87.0 { -87.0 } else { x };
     let x = if x > 88.0 { 88.0 } else { x };
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let whole = shifted - ROUND;
-    let rest = multiply_add(whole, 2.121_944_4e-4, multiply_add(whole, -0.693_359_375, x));
+    let rest = multiply_add(whole, -LN_2[1], multiply_add(whole, -LN_2[0], x));
     let mut polynomial = 1.987_569_1e-4_f32;
     for coefficient in [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5] {
         polynomial = multiply_add(polynomial, rest, coefficient);

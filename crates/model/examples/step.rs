@@ -56,7 +56,7 @@ fn main() {
     report(&mut out, format!("{} parameters, {} x {SEQ} tokens", decoder.num_parameters(), shape.batch));
     let num_tokens = shape.batch * SEQ;
     let ids: Vec<u32> =
-        (0..num_tokens).map(|i| ((i as u64 * 2_654_435_761 >> 7) % shape.vocab_size as u64) as u32).collect();
+        (0..num_tokens).map(|i| (((i as u64 * 2_654_435_761) >> 7) % shape.vocab_size as u64) as u32).collect();
     let weights = vec![1.0 / num_tokens as f32; num_tokens];
     let mut gradients = Gradients::zeros(&decoder);
     let mut moments: BTreeMap<String, [Vec<f32>; 2]> = gradients

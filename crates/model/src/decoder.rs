@@ -90,11 +90,7 @@ pub struct Norm {
 
 impl Decoder {
     /// A decoder whose parameters come from `values`, asked by published name and shape in a fixed order.
-    pub(crate) fn from_values<E>(
-        config: &ModelConfig,
-        device: &Device,
-        values: &mut dyn FnMut(&str, &[usize]) -> Result<Vec<f32>, E>,
-    ) -> Result<Decoder, E> {
+    pub(crate) fn from_values<E>(config: &ModelConfig, device: &Device, values: Values<'_, E>) -> Result<Decoder, E> {
         let (hidden, inner, heads) = (config.hidden_size, config.intermediate_size, config.head_dim);
         let mut source = Source { values, device };
         let embed_tokens = source.linear("model.embed_tokens", config.vocab_size, hidden)?;
@@ -273,9 +269,12 @@ fn linear(linear: &Linear, x: Tensor<3>) -> Tensor<3> {
     ops::linear(x, linear.weight.val())
 }
 
+/// Answers the values of a parameter by its published name and shape.
+type Values<'a, E> = &'a mut dyn FnMut(&str, &[usize]) -> Result<Vec<f32>, E>;
+
 /// Makes parameters of what a source of values answers.
 struct Source<'a, E> {
-    values: &'a mut dyn FnMut(&str, &[usize]) -> Result<Vec<f32>, E>,
+    values: Values<'a, E>,
     device: &'a Device,
 }
 
