@@ -1,9 +1,9 @@
 //! Logits, losses and every gradient of the reference implementation (`tests/golden`), within the tolerances that its
 //! README states for float32: logits 1e-4, each gradient 1e-4 in relative norm.
 
-use crate::support::{Golden, golden_dir, largest_difference, relative_norm};
+use crate::support::{Golden, golden_dir, largest_difference, relative_norm, small_config};
 use burn::tensor::{Device, Tensor};
-use worldloom_model::{Decoder, Gradients, Layout, load, token_tensor};
+use worldloom_model::{Decoder, Gradients, Layout, ModelConfig, load, token_tensor};
 
 const CASES: [&str; 2] = ["qwen3-tied", "qwen3-untied"];
 
@@ -171,6 +171,26 @@ fn token_log_probs_are_the_negative_losses_and_follow_the_temperature() {
             let log_sum = scaled.iter().map(|l| l.exp()).sum::<f64>().ln();
             let expected = if selected[row] { scaled[targets[row] as usize] - log_sum } else { 0.0 };
             assert!((f64::from(found[row]) - expected).abs() < 1e-4, "row {row} at temperature {temperature}");
+        }
+    }
+}
+
+#[test]
+fn rotary_tables_equal_the_reference_at_far_positions() {
+    let golden = Golden::open("rope", "tables.safetensors");
+    let positions: Vec<u32> = golden.tokens("positions").into_iter().filter(|&position| position < 70_000).collect();
+    let layout = Layout::new(&positions, &vec![0; positions.len()], 1, positions.len(), &Device::flex());
+    for (case, head_dim, rope_theta) in [("qwen3", 128, 1e6), ("smollm2", 64, 1e5), ("qwen3-tied", 16, 1e6)] {
+        let config = ModelConfig { head_dim, rope_theta, ..small_config(true) };
+        let rotary = Decoder::init(&config, 1, &Device::flex()).rotary(&layout);
+        for (name, table) in [("cos", rotary.cos), ("sin", rotary.sin)] {
+            let table: Vec<f32> = table.into_data().iter::<f32>().collect();
+            let found: Vec<f32> =
+                positions.iter().flat_map(|&p| table[p as usize * head_dim / 2..][..head_dim / 2].to_vec()).collect();
+            let expected = &golden.floats(&format!("{case}.{name}"))[..found.len()];
+            let error = largest_difference(&found, expected);
+            // Angles in single precision, as in the reference: one bit of a frequency would show as 0.004 here.
+            assert!(error < 1e-5, "{case}: {name} differs by {error}");
         }
     }
 }
