@@ -1,5 +1,7 @@
 //! The invariants of ARCHITECTURE.md, held by reading the sources.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 

@@ -4,6 +4,8 @@
 //! crates become commands, [`pipeline`] strings them together. Only this crate reads arguments and TOML, opens a
 //! device, prints and exits.
 
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the program speaks to a person")]
+
 mod args;
 mod commands;
 mod config;

@@ -12,6 +12,8 @@ pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     last: Mutex<Instant>,
     started: Instant,
+    /// What was done before this process, so that the time left is of this one's pace.
+    before: std::sync::OnceLock<u64>,
 }
 
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -26,7 +28,7 @@ impl Progress {
             bar
         });
         let now = Instant::now();
-        Self { label: label.into(), bar, last: Mutex::new(now), started: now }
+        Self { label: label.into(), bar, last: Mutex::new(now), started: now, before: std::sync::OnceLock::new() }
     }
 
     /// Reports `done` of `total`.
@@ -36,6 +38,7 @@ impl Progress {
 
     /// Reports `done` of `total` with a note, such as the loss.
     pub(crate) fn update_with(&self, done: u64, total: u64, note: impl FnOnce() -> String) {
+        let before = *self.before.get_or_init(|| done.saturating_sub(1));
         if let Some(bar) = &self.bar {
             bar.set_length(total);
             bar.set_position(done);
@@ -46,7 +49,7 @@ impl Progress {
         if last.elapsed() >= LINE_EVERY || (done == total && self.started.elapsed() >= LINE_EVERY) {
             *last = Instant::now();
             let seconds = self.started.elapsed().as_secs_f64();
-            let left = seconds / done.max(1) as f64 * total.saturating_sub(done) as f64;
+            let left = seconds / done.saturating_sub(before).max(1) as f64 * total.saturating_sub(done) as f64;
             eprintln!("  {} {done}/{total}, about {} left {}", self.label, duration(left), note());
         }
     }

@@ -1,5 +1,7 @@
 //! The program as a person uses it: help, mistakes, the whole road, a kill in the middle.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;

@@ -88,7 +88,9 @@ fn each_dimension_moves_alone_in_at_least_six_pairs() {
             Some("several") => assert!(moved.len() > 1, "{}", pair.name),
             Some(dimension) => assert_eq!(moved, [dimension], "{}", pair.name),
         }
-        moved.first().filter(|_| moved.len() == 1).map(|moved| *moves.entry(moved.to_string()).or_default() += 1);
+        if let [moved] = moved.as_slice() {
+            *moves.entry(moved.to_string()).or_default() += 1;
+        }
     }
     for dimension in Dimension::ALL {
         assert!(moves.get(dimension.as_str()).is_some_and(|count| *count >= 6), "{dimension:?}: {moves:?}");

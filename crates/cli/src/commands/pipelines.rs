@@ -13,9 +13,9 @@ use crate::progress::duration;
 
 pub(super) fn run_pipeline(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
     let started = Instant::now();
-    let (pipeline, mut planned) = planned(matches)?;
+    let (pipeline, planned) = planned(matches)?;
     eprintln!("{}: {} steps{}", pipeline.name, planned.len(), describe(&pipeline));
-    let made = run(&mut planned, stop)?;
+    let made = run(&planned, stop)?;
     let seconds = duration(started.elapsed().as_secs_f64());
     eprintln!("{}: {} steps run, {} done before, in {seconds}", pipeline.name, made.ran, made.skipped);
     for step in planned.iter().filter(|step| step.step.artifact() == "evaluation") {

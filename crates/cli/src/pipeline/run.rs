@@ -20,11 +20,10 @@ pub(crate) struct Made {
 }
 
 /// Runs what is not done yet, in order.
-pub(crate) fn run(planned: &mut [Planned], stop: &AtomicBool) -> Result<Made> {
+pub(crate) fn run(planned: &[Planned], stop: &AtomicBool) -> Result<Made> {
     let mut made = Made { ran: 0, skipped: 0 };
     let width = planned.iter().map(|step| step.name.len()).max().unwrap_or(0);
-    for index in 0..planned.len() {
-        let step = &planned[index];
+    for step in planned {
         let Some(reason) = &step.reason else {
             eprintln!("{:width$}  done before ({})", step.name, step.folder.display());
             made.skipped += 1;

@@ -1,5 +1,7 @@
 //! What must hold of rendering: spans, control text, templates, chat form, tokenizer, rows and prompts.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 mod chat;
 mod control;
 mod rows;

@@ -88,7 +88,7 @@ pub(crate) fn episode(seed: usize) -> Trajectory {
             2 => ("ls -l".to_string(), format!("-rw-r--r-- 1 u u {seed} {name}.txt\n").repeat(1 + seed % 3)),
             _ => (format!("rm {name}"), format!("rm: cannot remove '{name}': No such file or directory\n")),
         };
-        turn(at, &action, &observation, (seed + at) % 3 != 0)
+        turn(at, &action, &observation, !(seed + at).is_multiple_of(3))
     });
     trajectory(Domain::Terminal, turns.collect())
 }
