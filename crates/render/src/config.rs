@@ -49,8 +49,16 @@ pub struct RenderConfig {
     /// Prompts longer than this are left out; rl only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_prompt_tokens: Option<usize>,
+    /// Loss weight of the actions in cpt rows. Default: 0, as published: the recipe starts from a trained model. A model
+    /// that starts from nothing learns the language of its environment sooner with some.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub action_weight: f32,
     /// Share of documents without anything to train on, 0 to 1, above which the run refuses.
     pub max_empty_share: f64,
+}
+
+fn is_zero(weight: &f32) -> bool {
+    *weight == 0.0
 }
 
 /// The values that rows need.
@@ -84,6 +92,12 @@ impl RenderConfig {
     pub fn check(&self) -> Result<()> {
         if !(0.0..=1.0).contains(&self.max_empty_share) {
             return Err(config("max_empty_share", &format!("{}, expected 0 to 1", self.max_empty_share)));
+        }
+        if !(0.0..=1.0).contains(&self.action_weight) {
+            return Err(config("action_weight", &format!("{}, expected 0 to 1", self.action_weight)));
+        }
+        if self.action_weight > 0.0 && self.stage != Stage::Cpt {
+            return Err(config("action_weight", &format!("is for stage cpt, not for {}", self.stage)));
         }
         match self.stage {
             Stage::Rl => self.prompt_tokens().map(|_| ()),

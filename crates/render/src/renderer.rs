@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use worldloom_schema::Trajectory;
 
-use crate::document::{Content, Control, Document, Reason};
+use crate::document::{Content, ContextReason, Control, Document, Reason};
 use crate::error::{Refusal, Result};
 use crate::layout::{
     OBSERVATION_MARKER, PromptStyle, check_taggable, cpt_document, prompt_document, refused, sft_document,
@@ -28,7 +28,7 @@ pub struct Span {
 }
 
 /// A document as tokens. The spans cover all tokens, in order, without gaps; weights are read off them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Rendered {
     /// The tokens.
     pub tokens: Vec<u32>,
@@ -38,6 +38,8 @@ pub struct Rendered {
     pub turn_starts: Vec<usize>,
     /// Whether text in it spells an added token.
     pub has_control_text: bool,
+    /// The loss weight of actions: 0 but for a CPT that says otherwise.
+    pub action_weight: f32,
 }
 
 impl Rendered {
@@ -45,7 +47,9 @@ impl Rendered {
     pub fn weights(&self) -> Vec<f32> {
         let mut weights = Vec::with_capacity(self.tokens.len());
         for span in &self.spans {
-            weights.resize(span.range.end, span.reason.weight());
+            let is_action = span.reason == Reason::Context(ContextReason::Action);
+            let weight = if is_action { self.action_weight } else { span.reason.weight() };
+            weights.resize(span.range.end, weight);
         }
         weights
     }

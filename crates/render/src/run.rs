@@ -125,7 +125,10 @@ fn draft(config: &RenderConfig, renderer: &Renderer, trajectory: &Trajectory, tu
     let mut random = stream(config.seed, "template", &[&trajectory.trajectory_id, &turn.to_string()]);
     let version = config.versions[random.random_range(0..config.versions.len() as u64) as usize];
     let rendered = match config.stage {
-        Stage::Cpt => renderer.render_cpt(trajectory),
+        Stage::Cpt => {
+            let rendered = renderer.render_cpt(trajectory);
+            rendered.map(|rendered| Rendered { action_weight: config.action_weight, ..rendered })
+        }
         Stage::Sft => renderer.render_sft(trajectory, turn, version),
         Stage::Rl => renderer.render_rl(trajectory, turn, version),
     };

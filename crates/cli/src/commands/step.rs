@@ -33,8 +33,7 @@ pub(super) fn run_command(step: &'static dyn Step, matches: &ArgMatches, stop: &
         None => error.context("no --config given, so every key comes from --set"),
     })?;
     if matches.get_flag("dry-run") {
-        let printed: toml::Value = toml::Value::try_from(without_nulls(&config)).context("print the config")?;
-        print!("{printed}");
+        print!("{}", toml::to_string_pretty(&without_nulls(&config)).context("print the config")?);
         return Ok(());
     }
     let mut inputs = BTreeMap::new();

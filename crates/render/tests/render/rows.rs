@@ -64,6 +64,7 @@ fn config(stage: Stage) -> RenderConfig {
         long: (!is_rl).then_some(Long::Drop),
         pack: (!is_rl).then_some(true),
         max_prompt_tokens: is_rl.then_some(4096),
+        action_weight: 0.0,
         max_empty_share: 0.1,
     }
 }
@@ -118,6 +119,27 @@ fn packed_rows_hold_exactly_the_documents_of_the_pool() {
     let mut ids: Vec<_> = (0..200).map(|seed| episode(seed).trajectory_id).collect();
     ids.sort();
     assert_eq!(documents(&rows).into_iter().map(|(id, ..)| id).collect::<Vec<_>>(), ids);
+}
+
+#[test]
+fn an_action_weight_trains_actions_and_changes_nothing_else() {
+    let pools = Pools::new(Stage::Cpt, (0..40).map(episode));
+    let plain = RenderConfig { pack: Some(false), ..config(Stage::Cpt) };
+    pools.render(&plain, "plain").unwrap();
+    let report = pools.render(&RenderConfig { action_weight: 0.5, ..plain.clone() }, "weighted").unwrap();
+    let (plain_rows, weighted_rows) = (documents(&pools.rows("plain")), documents(&pools.rows("weighted")));
+    let mut halves = 0;
+    for ((source, tokens, before), (other_source, other_tokens, after)) in plain_rows.iter().zip(&weighted_rows) {
+        assert_eq!((source, tokens), (other_source, other_tokens));
+        for (before, after) in before.iter().zip(after) {
+            assert!(before == after || (before == "0" && after == "0.5"), "{before} became {after}");
+            halves += usize::from(after == "0.5");
+        }
+    }
+    assert!(halves > 40, "{halves} action tokens are trained");
+    check_report(&report, &pools.rows("weighted"), 2048);
+    let wrong = RenderConfig { action_weight: 0.5, ..config(Stage::Sft) };
+    assert!(pools.render(&wrong, "wrong").unwrap_err().to_string().contains("action_weight"));
 }
 
 fn bytes(folder: &Path) -> Vec<(String, Vec<u8>)> {
