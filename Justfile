@@ -18,7 +18,7 @@ test:
 
 # Milliseconds and tokens per second of a training step on this machine.
 bench:
-    cargo run --release -p worldloom-model --example step
+    cargo run --release --example step
 
 # The bundled sample again, from its seed.
 sample:

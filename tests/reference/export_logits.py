@@ -30,7 +30,7 @@ with torch.no_grad():
     theirs = model(torch.tensor([ids])).logits[0]
 with tempfile.TemporaryDirectory() as folder:
     out = pathlib.Path(folder) / "logits.safetensors"
-    command = ["cargo", "run", "--release", "-q", "-p", "worldloom-model", "--example", "logits", "--", export, out]
+    command = ["cargo", "run", "--release", "-q", "--example", "logits", "--", export, out]
     subprocess.run([str(word) for word in command + ids], check=True, cwd=root)
     ours = load_file(out)["logits"]
 difference = (ours - theirs).abs().max().item()

@@ -3,7 +3,7 @@
 //! The time of the prompts is that of a run with one new token; what the rest of the tokens add to it is decoding.
 //!
 //! ```text
-//! cargo run --release -p worldloom-model --example generation_speed
+//! cargo run --release --example generation_speed
 //! ```
 
 use std::time::Instant;

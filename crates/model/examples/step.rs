@@ -1,4 +1,4 @@
-//! Times training steps: `cargo run --release -p worldloom-model --example step -- [small|medium] [steps]`.
+//! Times training steps: `cargo run --release --example step -- [small|medium] [steps]`.
 //!
 //! Run it with `MIMALLOC_PURGE_DELAY=-1`, as the program sets for itself, and `RAYON_NUM_THREADS` for the threads.
 

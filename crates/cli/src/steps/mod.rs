@@ -9,6 +9,7 @@ mod model;
 mod report;
 mod rl;
 mod supervised;
+mod training;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
