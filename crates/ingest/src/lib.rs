@@ -1,10 +1,11 @@
 //! Raw sources of any format to canonical trajectories; every rejected row is listed.
 //!
-//! Words: a *row* is one value of a file (a line, an element of an array, a whole document). A *source* reads the rows
-//! of one upstream format. A *refusal* is the rule and the detail for which a row is not used; it becomes a line of
-//! `rejects.parquet`. A *repair* is a change to text that was needed to read it; repairs are counted.
+//! Words: a *row* is one value of a file (a line, an element of an array, a whole document). A *source* reads the
+//! *pieces* of one upstream format: rows, whole files or folders. A *refusal* is the rule and the detail for which a
+//! row or episode is not used; it becomes a line of `rejects.parquet`. A *repair* is a change to text that was needed to
+//! read it; repairs are counted.
 //!
-//! Rows are read one at a time and converted in parallel; the output is in file order whatever the thread count.
+//! Pieces are read in chunks and converted in parallel; the output is in file order whatever the thread count.
 
 mod config;
 mod episode;
@@ -12,6 +13,8 @@ mod error;
 mod feed;
 mod files;
 mod json;
+mod piece;
+mod read;
 mod refusal;
 mod repair;
 mod rows;

@@ -30,8 +30,8 @@ enum Layout {
 }
 
 /// Iterator over the rows of a file.
-pub(crate) struct Rows {
-    reader: Box<dyn BufRead + Send>,
+pub(crate) struct Rows<'a> {
+    reader: Box<dyn BufRead + Send + 'a>,
     layout: Layout,
     number: u64,
     offset: u64,
@@ -39,9 +39,9 @@ pub(crate) struct Rows {
     is_done: bool,
 }
 
-impl Rows {
+impl<'a> Rows<'a> {
     /// Looks at the first line of `reader`; `name` (without the ending of a packed form) breaks ties.
-    pub(crate) fn open(mut reader: Box<dyn BufRead + Send>, name: &str) -> Self {
+    pub(crate) fn open(mut reader: Box<dyn BufRead + Send + 'a>, name: &str) -> Self {
         let mut head = Vec::new();
         let found =
             skip_mark(&mut reader).and_then(|skipped| Ok((skipped, find_layout(&mut reader, &mut head, name)?)));
@@ -49,7 +49,7 @@ impl Rows {
             Ok((offset, layout)) => (offset, layout, None),
             Err(refusal) => (0, Layout::Documents, Some(refusal)),
         };
-        let reader: Box<dyn BufRead + Send> = Box::new(std::io::Cursor::new(head).chain(reader));
+        let reader: Box<dyn BufRead + Send + 'a> = Box::new(std::io::Cursor::new(head).chain(reader));
         let mut rows = Self { reader, layout, number: 0, offset, refusal, is_done: false };
         if layout == Layout::Array {
             rows.enter_array();
@@ -179,7 +179,7 @@ impl Rows {
     }
 }
 
-impl Iterator for Rows {
+impl Iterator for Rows<'_> {
     type Item = Row;
 
     fn next(&mut self) -> Option<Row> {
@@ -220,7 +220,7 @@ impl Scan {
 }
 
 /// Reads lines into `head` until one has something in it, and says how the file is laid out.
-fn find_layout(reader: &mut dyn BufRead, head: &mut Vec<u8>, name: &str) -> Result<Layout, Refusal> {
+fn find_layout(reader: &mut (dyn BufRead + Send), head: &mut Vec<u8>, name: &str) -> Result<Layout, Refusal> {
     let mut line = Vec::new();
     while line.trim_ascii().is_empty() {
         head.append(&mut line);
@@ -246,7 +246,7 @@ fn find_layout(reader: &mut dyn BufRead, head: &mut Vec<u8>, name: &str) -> Resu
 }
 
 /// Skips a byte order mark; says how many bytes it had.
-fn skip_mark(reader: &mut dyn BufRead) -> Result<u64, Refusal> {
+fn skip_mark(reader: &mut (dyn BufRead + Send)) -> Result<u64, Refusal> {
     let start = reader.fill_buf().map_err(|error| unreadable(&error))?;
     if start.starts_with(&[0xff, 0xfe]) || start.starts_with(&[0xfe, 0xff]) {
         return Err(Refusal::new("encoding", "UTF-16; expected UTF-8"));
@@ -257,7 +257,7 @@ fn skip_mark(reader: &mut dyn BufRead) -> Result<u64, Refusal> {
 }
 
 /// Whether anything but white space follows; the white space goes to `blank`.
-fn has_more(reader: &mut dyn BufRead, blank: &mut Vec<u8>) -> Result<bool, Refusal> {
+fn has_more(reader: &mut (dyn BufRead + Send), blank: &mut Vec<u8>) -> Result<bool, Refusal> {
     loop {
         let buffer = reader.fill_buf().map_err(|error| unreadable(&error))?;
         if buffer.is_empty() {
@@ -285,7 +285,8 @@ fn is_message(bytes: &[u8]) -> bool {
     })
 }
 
-fn unreadable(error: &std::io::Error) -> Refusal {
+/// The refusal of a file that cannot be read further.
+pub(crate) fn unreadable(error: &std::io::Error) -> Refusal {
     let rule = if error.kind() == std::io::ErrorKind::UnexpectedEof { "cut" } else { "unreadable" };
     Refusal::new(rule, error.to_string())
 }

@@ -9,11 +9,10 @@ use worldloom_schema::{REJECT_FILE, Reject, TRAJECTORY_FILE, TableWriter, Trajec
 
 use crate::config::IngestConfig;
 use crate::error::{Error, Result};
-use crate::feed::{Feed, Item};
+use crate::feed::Feed;
 use crate::files;
-use crate::refusal::{Counts, Refusal};
-use crate::repair;
-use crate::source::{self, Origin, Source};
+use crate::read::{Converted, convert};
+use crate::source::{self, Source};
 
 /// What one source gave.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,22 +43,24 @@ pub struct Report {
 pub fn run(config: &IngestConfig, out: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Report> {
     check(config)?;
     let forced = config.format.as_deref().map(forced_source).transpose()?;
-    let listing = files::list(&config.inputs)?;
-    let total: u64 = listing.files.iter().map(|file| file.bytes).sum();
-    let mut sink = Sink::create(out, config.strict)?;
-    sink.add("files", listing.files.len() as u64);
-    sink.add("files_skipped", listing.skipped);
-    let mut feed = Feed::new(listing.files, forced);
+    let listing = files::list(&config.inputs, forced)?;
+    let total = listing.bytes;
+    let mut writer = Writer::create(out, config.strict)?;
+    writer.add("files", listing.files);
+    writer.add("files_skipped", listing.skipped);
+    let mut feed = Feed::new(listing.entries, forced);
     loop {
         let chunk = feed.next_chunk()?;
         if chunk.is_empty() {
             break;
         }
-        let converted: Vec<Converted> = chunk.into_par_iter().map(convert).collect();
-        converted.into_iter().try_for_each(|converted| sink.push(converted))?;
+        let counter = feed.counter();
+        let read = |item| convert(item, forced, &counter);
+        let converted: Vec<Result<Converted>> = chunk.into_par_iter().map(read).collect();
+        converted.into_iter().try_for_each(|converted| writer.push(converted?))?;
         progress(feed.read_bytes().min(total), total);
     }
-    let report = sink.finish(config)?;
+    let report = writer.finish(config)?;
     let text = serde_json::to_string_pretty(&report).map_err(std::io::Error::other)?;
     fs_err::write(out.join("report.json"), text + "\n")?;
     Ok(report)
@@ -77,42 +78,8 @@ fn forced_source(name: &str) -> Result<&'static dyn Source> {
     source::by_name(name).ok_or_else(|| Error::UnknownFormat { name: name.into(), known: source::names() })
 }
 
-/// A row after conversion.
-struct Converted {
-    outcome: std::result::Result<Vec<Trajectory>, Reject>,
-    counts: Counts,
-}
-
-fn convert(item: Item) -> Converted {
-    let mut counts = Counts::new();
-    let (number, offset) = (item.row.number, item.row.offset);
-    let origin = Origin { file: &item.file.name, row: number, source: &item.file.source };
-    let reading = item.row.bytes.and_then(|bytes| {
-        let text = repair::to_text(bytes, &mut counts);
-        let source = item.source.ok_or_else(|| Refusal::new("unknown_format", "no format of ours"))?;
-        source.read(&text, &origin)
-    });
-    let outcome = match reading {
-        Ok(reading) => {
-            for (name, number) in reading.counts {
-                crate::refusal::count(&mut counts, name, number);
-            }
-            Ok(reading.trajectories)
-        }
-        Err(refusal) => Err(Reject {
-            source: origin.source.into(),
-            file: origin.file.into(),
-            row: number,
-            byte_offset: offset,
-            rule: refusal.rule.into(),
-            detail: refusal.detail,
-        }),
-    };
-    Converted { outcome, counts }
-}
-
 /// Writes in order and counts.
-struct Sink {
+struct Writer {
     trajectories: TableWriter<Trajectory>,
     rejects: TableWriter<Reject>,
     report: Report,
@@ -120,7 +87,7 @@ struct Sink {
     is_strict: bool,
 }
 
-impl Sink {
+impl Writer {
     fn create(out: &Path, is_strict: bool) -> Result<Self> {
         Ok(Self {
             trajectories: TableWriter::create(&out.join(TRAJECTORY_FILE))?,
@@ -136,14 +103,14 @@ impl Sink {
     }
 
     fn push(&mut self, converted: Converted) -> Result<()> {
-        self.add("rows", 1);
+        self.add("rows", converted.rows);
         for (name, number) in converted.counts {
             self.add(name, number);
         }
-        match converted.outcome {
-            Ok(trajectories) => trajectories.into_iter().try_for_each(|trajectory| self.push_trajectory(trajectory)),
+        converted.outcomes.into_iter().try_for_each(|outcome| match outcome {
+            Ok(trajectory) => self.push_trajectory(trajectory),
             Err(reject) => self.push_reject(reject),
-        }
+        })
     }
 
     fn push_trajectory(&mut self, trajectory: Trajectory) -> Result<()> {

@@ -9,9 +9,10 @@
 use serde_json::value::RawValue;
 
 use super::content::{self, split_thoughts};
-use super::{Facts, FormatInfo, Origin, Reading, Source, assemble};
+use super::{Facts, FormatInfo, Origin, Source, assemble};
 use crate::episode::{Answer, Call, Episode};
 use crate::json::{self, Fields, Value};
+use crate::piece::{Piece, Shape, Sink};
 use crate::refusal::{Counts, Refusal};
 
 /// Where the messages of a row may be.
@@ -33,8 +34,12 @@ impl Source for Chat {
         }
     }
 
-    fn detects(&self, row: &str) -> bool {
-        let Ok(value) = Value::parse(row) else { return false };
+    fn shape(&self) -> Shape {
+        Shape::Row
+    }
+
+    fn detects(&self, piece: &Piece<'_>) -> bool {
+        let Some(Ok(value)) = piece.row().map(Value::parse) else { return false };
         let has_role = |message: &&RawValue| matches!(Value::parse(message.get()), Ok(Value::Object(fields)) if fields.contains_key("role"));
         match value {
             Value::List(messages) => messages.first().is_some_and(has_role),
@@ -45,22 +50,22 @@ impl Source for Chat {
         }
     }
 
-    fn read(&self, row: &str, origin: &Origin<'_>) -> Result<Reading, Refusal> {
-        let (fields, messages) = parts(row)?;
+    fn read(&self, piece: &Piece<'_>, origin: &Origin<'_>, out: &mut Sink<'_>) -> Result<(), Refusal> {
+        let (fields, messages) = parts(piece.row().unwrap_or_default())?;
         let mut episode = Episode::default();
-        let mut counts = Counts::new();
         let mut agent_prompt = Vec::new();
         for (at, raw) in messages.iter().enumerate() {
             let Value::Object(message) = Value::of(raw)? else {
                 return Err(Refusal::new("message_type", format!("messages[{at}]: expected an object")));
             };
-            add_message(&message, &mut episode, &mut agent_prompt, &mut counts)
+            add_message(&message, &mut episode, &mut agent_prompt, out.counts)
                 .map_err(|refusal| Refusal { detail: format!("messages[{at}]: {}", refusal.detail), ..refusal })?;
         }
         let facts = Facts { format: self.name(), agent_prompt: agent_prompt.join("\n\n") };
-        let mut reading = assemble(&fields, facts, episode.finish(), origin)?;
-        reading.counts.extend(counts);
-        Ok(reading)
+        let finished = episode.finish();
+        out.add_counts(&finished.counts);
+        out.push(assemble(&fields, facts, finished)?.finish(origin)?);
+        Ok(())
     }
 }
 

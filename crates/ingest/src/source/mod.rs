@@ -1,7 +1,7 @@
 //! The formats we read: one module each, one line each in [`SOURCES`].
 //!
 //! A new format is a type with [`Source`] and an entry in the list. Detection asks the sources in order, so a narrower
-//! format stands before a wider one.
+//! format stands before a wider one. [`Draft`] fills in what every trajectory needs.
 
 mod chat;
 mod content;
@@ -14,10 +14,11 @@ use worldloom_schema::{ActionKind, Domain, System, Trajectory, Turn, trajectory_
 
 use crate::episode::Finished;
 use crate::json::{self, Fields};
-use crate::refusal::{Counts, Refusal};
+use crate::piece::{FilePiece, FolderPiece, Piece, Shape, Sink};
+use crate::refusal::Refusal;
 
-/// Every format, in the order of detection.
-static SOURCES: [&dyn Source; 2] = [&chat::Chat, &sharegpt::ShareGpt];
+/// Every format, in the order of detection: a narrower one stands before a wider one.
+static SOURCES: &[&dyn Source] = &[&chat::Chat, &sharegpt::ShareGpt];
 
 /// What a user should know of a format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,31 +43,48 @@ pub(crate) fn names() -> String {
 
 /// The format of this name.
 pub(crate) fn by_name(name: &str) -> Option<&'static dyn Source> {
-    SOURCES.into_iter().find(|source| source.name() == name)
+    SOURCES.iter().copied().find(|source| source.name() == name)
 }
 
-/// The format of this row.
-pub(crate) fn detect(row: &str) -> Option<&'static dyn Source> {
-    SOURCES.into_iter().find(|source| source.detects(row))
+/// The format of this row, whatever file it is in.
+pub(crate) fn detect_row(row: &str) -> Option<&'static dyn Source> {
+    let is_row = |source: &&&'static dyn Source| source.shape() == Shape::Row;
+    SOURCES.iter().filter(is_row).copied().find(|source| source.detects(&Piece::Row(row)))
 }
 
-/// Where a row comes from.
+/// The format of a file from its head: one for whole files, or one for rows by the first row.
+pub(crate) fn detect_file(file: &FilePiece<'_>) -> Option<&'static dyn Source> {
+    SOURCES.iter().copied().find(|source| match source.shape() {
+        Shape::Row => file.first_row.is_some_and(|row| source.detects(&Piece::Row(row))),
+        Shape::File => source.detects(&Piece::File(file)),
+        Shape::Folder => false,
+    })
+}
+
+/// The format of a folder.
+pub(crate) fn detect_folder(folder: &FolderPiece<'_>) -> Option<&'static dyn Source> {
+    let is_folder = |source: &&&'static dyn Source| source.shape() == Shape::Folder;
+    SOURCES.iter().filter(is_folder).copied().find(|source| source.detects(&Piece::Folder(folder)))
+}
+
+/// Where a piece comes from.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin<'a> {
-    /// The file, relative to the input.
+    /// The file or folder, relative to the input.
     pub(crate) file: &'a str,
     /// The row, from 0.
     pub(crate) row: u64,
-    /// Name of the source for rows that do not say.
+    /// Where the row starts, in bytes of the unpacked file.
+    pub(crate) offset: u64,
+    /// Name of the source for pieces that do not say.
     pub(crate) source: &'a str,
 }
 
-/// What a row gave.
-#[derive(Debug)]
-pub(crate) struct Reading {
-    /// At least one; logs of several agents give several.
-    pub(crate) trajectories: Vec<Trajectory>,
-    /// Repairs and things left out.
-    pub(crate) counts: Counts,
+impl Origin<'_> {
+    /// The same file at another row.
+    pub(crate) fn at(&self, row: u64, offset: u64) -> Self {
+        Self { row, offset, ..*self }
+    }
 }
 
 /// One upstream format.
@@ -75,10 +93,63 @@ pub(crate) trait Source: Sync {
     fn name(&self) -> &'static str;
     /// What a user should know.
     fn info(&self) -> FormatInfo;
-    /// Whether this row, valid JSON or not, is of this format.
-    fn detects(&self, row: &str) -> bool;
-    /// Reads one row.
-    fn read(&self, row: &str, origin: &Origin<'_>) -> Result<Reading, Refusal>;
+    /// How much of the input one reading takes; `detects` and `read` are given pieces of this shape only.
+    fn shape(&self) -> Shape;
+    /// Whether this piece, well formed or not, is of this format. A [`Shape::File`] source sees the head of the file
+    /// and its first row; the folder's files are not read unless the source does.
+    fn detects(&self, piece: &Piece<'_>) -> bool;
+    /// Of a [`Shape::Folder`] source: whether this entry of a detected folder belongs to its episode. The others are
+    /// read by themselves.
+    fn takes(&self, _entry: &str) -> bool {
+        true
+    }
+    /// Reads one piece. Gives each trajectory or refusal to `out`, so that one bad episode does not lose the file; a
+    /// refusal that is returned is that of the whole piece.
+    fn read(&self, piece: &Piece<'_>, origin: &Origin<'_>, out: &mut Sink<'_>) -> Result<(), Refusal>;
+}
+
+/// A trajectory in the making: what a source found, before what every trajectory needs is filled in.
+#[derive(Debug, Default)]
+pub(crate) struct Draft {
+    /// Name of the format.
+    pub(crate) format: &'static str,
+    /// Name of the source, where the piece says.
+    pub(crate) source: Option<String>,
+    /// The kind of environment; without it, `terminal` where half of the actions are commands, else `mcp`.
+    pub(crate) domain: Option<Domain>,
+    /// What may not be split between training and evaluation; without it, the hash of the normalised task.
+    pub(crate) task_group: Option<String>,
+    pub(crate) licence: Option<String>,
+    pub(crate) system: System,
+    pub(crate) turns: Vec<Turn>,
+    pub(crate) outcome: worldloom_schema::Outcome,
+}
+
+impl Draft {
+    /// The trajectory; one without a turn is refused.
+    pub(crate) fn finish(mut self, origin: &Origin<'_>) -> Result<Trajectory, Refusal> {
+        if self.turns.is_empty() {
+            return Err(Refusal::new("no_turns", "no action with a result"));
+        }
+        for (index, turn) in self.turns.iter_mut().enumerate() {
+            turn.index = index as u32;
+        }
+        let domain = self.domain.unwrap_or_else(|| guess_domain(&self.turns));
+        Ok(Trajectory {
+            trajectory_id: trajectory_id(&self.system, &self.turns),
+            source: self.source.unwrap_or_else(|| origin.source.into()),
+            source_path: origin.file.into(),
+            source_row: origin.row,
+            format: self.format.into(),
+            domain,
+            task_group: self.task_group.unwrap_or_else(|| hash_task(&self.system.task_description)),
+            licence: self.licence,
+            system: self.system,
+            turns: self.turns,
+            outcome: self.outcome,
+            pool: None,
+        })
+    }
 }
 
 /// What chat-like rows say beside their messages.
@@ -89,17 +160,12 @@ pub(crate) struct Facts {
     pub(crate) agent_prompt: String,
 }
 
-/// A trajectory from the fields of a row and its finished episode.
+/// A trajectory from the fields of a row and its finished episode, ready to change where a source knows better.
 ///
 /// The task is the field `task`, else the user's words before the first action. The task group is the field
 /// `task_group`, else the hash of the task in lower case with single spaces. The domain is the field `domain`, else
 /// `terminal` where half of the actions are commands, else `mcp`.
-pub(crate) fn assemble(
-    fields: &Fields<'_>,
-    facts: Facts,
-    finished: Finished,
-    origin: &Origin<'_>,
-) -> Result<Reading, Refusal> {
+pub(crate) fn assemble(fields: &Fields<'_>, facts: Facts, finished: Finished) -> Result<Draft, Refusal> {
     let Finished { task, turns, counts } = finished;
     if turns.is_empty() {
         let calls = counts.get("calls_without_a_result").copied().unwrap_or(0);
@@ -113,31 +179,21 @@ pub(crate) fn assemble(
         demonstrations: Vec::new(),
         simulation_instruction: json::text(fields, "simulation_instruction")?,
     };
-    let domain = match json::text(fields, "domain")? {
-        Some(name) => Domain::from_str(&name).map_err(|detail| Refusal::new("domain", detail))?,
-        None => guess_domain(&turns),
-    };
-    let task_group = json::text(fields, "task_group")?;
-    let licence = json::text(fields, "license")?.or(json::text(fields, "licence")?);
+    let domain = json::text(fields, "domain")?.map(|name| Domain::from_str(&name)).transpose();
     let outcome = worldloom_schema::Outcome {
         reward: json::number(fields, "reward")?,
         success: json::boolean(fields, "success")?.or(json::boolean(fields, "resolved")?),
     };
-    let trajectory = Trajectory {
-        trajectory_id: trajectory_id(&system, &turns),
-        source: json::text(fields, "source")?.unwrap_or_else(|| origin.source.into()),
-        source_path: origin.file.into(),
-        source_row: origin.row,
-        format: facts.format.into(),
-        domain,
-        task_group: task_group.unwrap_or_else(|| hash_task(&system.task_description)),
-        licence,
+    Ok(Draft {
+        format: facts.format,
+        source: json::text(fields, "source")?,
+        domain: domain.map_err(|detail| Refusal::new("domain", detail))?,
+        task_group: json::text(fields, "task_group")?,
+        licence: json::text(fields, "license")?.or(json::text(fields, "licence")?),
         system,
         turns,
         outcome,
-        pool: None,
-    };
-    Ok(Reading { trajectories: vec![trajectory], counts })
+    })
 }
 
 /// The tools as the JSON text they came as; a string is taken as it is.
@@ -156,7 +212,7 @@ fn guess_domain(turns: &[Turn]) -> Domain {
 }
 
 /// The group of a task that has no name: the same words in another case or spacing are the same task.
-fn hash_task(task: &str) -> String {
+pub(crate) fn hash_task(task: &str) -> String {
     let normalised = task.to_lowercase().split_whitespace().collect::<Vec<_>>().join(" ");
     format!("task-{}", &blake3::hash(normalised.as_bytes()).to_hex()[..16])
 }

@@ -6,9 +6,10 @@
 use serde_json::value::RawValue;
 
 use super::content::split_thoughts;
-use super::{Facts, FormatInfo, Origin, Reading, Source, assemble};
+use super::{Facts, FormatInfo, Origin, Source, assemble};
 use crate::episode::{Answer, Call, Episode};
 use crate::json::{self, Fields, Value};
+use crate::piece::{Piece, Shape, Sink};
 use crate::refusal::Refusal;
 
 /// The format.
@@ -27,15 +28,21 @@ impl Source for ShareGpt {
         }
     }
 
-    fn detects(&self, row: &str) -> bool {
-        messages(row).is_ok_and(|(_, messages)| {
-            let first = messages.first().map(|raw| Value::parse(raw.get()));
-            matches!(first, Some(Ok(Value::Object(fields))) if fields.contains_key("from"))
+    fn shape(&self) -> Shape {
+        Shape::Row
+    }
+
+    fn detects(&self, piece: &Piece<'_>) -> bool {
+        piece.row().map(messages).is_some_and(|found| {
+            found.is_ok_and(|(_, messages)| {
+                let first = messages.first().map(|raw| Value::parse(raw.get()));
+                matches!(first, Some(Ok(Value::Object(fields))) if fields.contains_key("from"))
+            })
         })
     }
 
-    fn read(&self, row: &str, origin: &Origin<'_>) -> Result<Reading, Refusal> {
-        let (fields, messages) = messages(row)?;
+    fn read(&self, piece: &Piece<'_>, origin: &Origin<'_>, out: &mut Sink<'_>) -> Result<(), Refusal> {
+        let (fields, messages) = messages(piece.row().unwrap_or_default())?;
         let mut episode = Episode::default();
         let mut agent_prompt = Vec::new();
         agent_prompt.extend(json::text(&fields, "system")?);
@@ -47,7 +54,10 @@ impl Source for ShareGpt {
                 .map_err(|refusal| Refusal { detail: format!("conversations[{at}]: {}", refusal.detail), ..refusal })?;
         }
         let facts = Facts { format: self.name(), agent_prompt: agent_prompt.join("\n\n") };
-        assemble(&fields, facts, episode.finish(), origin)
+        let finished = episode.finish();
+        out.add_counts(&finished.counts);
+        out.push(assemble(&fields, facts, finished)?.finish(origin)?);
+        Ok(())
     }
 }
 
