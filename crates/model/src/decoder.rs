@@ -269,7 +269,8 @@ fn linear(linear: &Linear, x: Tensor<3>) -> Tensor<3> {
     ops::linear(x, linear.weight.val())
 }
 
-/// Answers the values of a parameter by its published name and shape.
+/// Answers the values of a parameter by its published name and shape; an empty answer stands for zeros that take no
+/// memory.
 type Values<'a, E> = &'a mut dyn FnMut(&str, &[usize]) -> Result<Vec<f32>, E>;
 
 /// Makes parameters of what a source of values answers.
@@ -289,7 +290,10 @@ impl<E> Source<'_, E> {
 
     fn parameter<const D: usize>(&mut self, path: &str, shape: [usize; D]) -> Result<Param<Tensor<D>>, E> {
         let values = (self.values)(&format!("{path}.weight"), &shape)?;
-        let tensor = Tensor::from_data(TensorData::new(values, shape), self.device);
+        let tensor = match values.is_empty() {
+            true => Tensor::<D>::zeros([1; D], self.device).expand(shape),
+            false => Tensor::from_data(TensorData::new(values, shape), self.device),
+        };
         let tensor = if self.device.is_autodiff() { tensor.require_grad() } else { tensor };
         Ok(Param::from_tensor(tensor))
     }

@@ -49,6 +49,14 @@ pub enum Error {
         /// The folder.
         folder: PathBuf,
     },
+    /// A folder holds one file of weights and an index of several, and which of them counts is not said.
+    #[error(
+        "{folder}: both `model.safetensors` and `model.safetensors.index.json` are there; remove the one that is stale"
+    )]
+    TwoCheckpoints {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The index is not what it should be.
     #[error("{path}: {reason}")]
     Index {
@@ -110,6 +118,24 @@ pub enum Error {
         tensor: String,
         /// Its kind.
         found: String,
+    },
+    /// A GGUF file is damaged, or holds what is not read.
+    #[error("{path}: {reason}")]
+    Gguf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A number does not fit in the asked type.
+    #[error("tensor `{tensor}` holds {value}, which {dtype} cannot")]
+    TooLarge {
+        /// The tensor.
+        tensor: String,
+        /// The number.
+        value: f32,
+        /// The type.
+        dtype: &'static str,
     },
     /// The config says the output projection is its own, and it is not there.
     #[error("{folder}: `lm_head.weight` is missing and `tie_word_embeddings` is false")]

@@ -16,5 +16,5 @@ pub use config::ModelConfig;
 pub use decoder::{Attention, Backbone, Block, Decoder, FeedForward, Linear, Norm};
 pub use error::Error;
 pub use layout::{Layout, token_tensor};
-pub use parameters::{ChangeParameter, Gradients, ReadParameter};
-pub use weights::{SaveDType, load, save};
+pub use parameters::{ChangeParameter, Gradients, ParameterShape, ReadParameter, parameter_shapes};
+pub use weights::{Gguf, GgufValue, SaveDType, SaveOptions, import_gguf, load, save, save_with};

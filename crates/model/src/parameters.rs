@@ -1,10 +1,11 @@
 //! A decoder's parameters as slices by published name, always in the order of the fields; and their gradients.
 
-use crate::Decoder;
+use crate::{Decoder, ModelConfig};
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{Gradients as Graph, Tensor};
+use burn::tensor::{Device, Gradients as Graph, Tensor};
+use std::convert::Infallible;
 use worldloom_kernels as kernels;
 
 /// Reads one parameter: published name, shape, values.
@@ -28,6 +29,35 @@ impl Decoder {
         let mut count = 0;
         self.for_each_parameter(&mut |_, _, values| count += values.len());
         count
+    }
+}
+
+/// A parameter's published name and shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParameterShape {
+    /// Published name.
+    pub name: String,
+    /// Axes as published.
+    pub shape: Vec<usize>,
+}
+
+impl ParameterShape {
+    /// How many numbers it has.
+    pub fn num_elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+}
+
+/// The parameters of a decoder of this config, in the decoder's order, without making their numbers.
+pub fn parameter_shapes(config: &ModelConfig, device: &Device) -> Vec<ParameterShape> {
+    let mut shapes = Vec::new();
+    let decoder: Result<Decoder, Infallible> = Decoder::from_values(config, device, &mut |name, shape| {
+        shapes.push(ParameterShape { name: name.to_owned(), shape: shape.to_vec() });
+        Ok(Vec::new())
+    });
+    match decoder {
+        Ok(_) => shapes,
+        Err(never) => match never {},
     }
 }
 

@@ -1,10 +1,20 @@
 //! Checkpoints under the published key names: a folder with `config.json` and safetensors, one file or several.
+//!
+//! A *parameter* is the decoder's, a *tensor* is a file's; [`plan`] says which part of which tensor a parameter is.
+//! Files are mapped, and one parameter is in work at a time, in and out.
 
+mod checkpoint;
+mod gguf;
 mod load;
+mod numbers;
+mod plan;
 mod save;
+mod write;
 
+pub use gguf::{Gguf, GgufValue, import_gguf};
 pub use load::load;
-pub use save::{SaveDType, save};
+pub use numbers::SaveDType;
+pub use save::{SaveOptions, save, save_with};
 
 pub(crate) const CONFIG: &str = "config.json";
 pub(crate) const WEIGHTS: &str = "model.safetensors";

@@ -1,28 +1,31 @@
-//! Weights out: `model.safetensors` and `config.json`, as `transformers` writes them.
+//! Weights out: safetensors and `config.json`, as `transformers` writes them; numbers go straight to their place.
 
-use super::{CONFIG, WEIGHTS};
-use crate::{Decoder, Error, ModelConfig};
-use safetensors::{Dtype, View};
+use super::CONFIG;
+use super::checkpoint::Checkpoint;
+use super::load::is_other_part;
+use super::numbers::SaveDType;
+use super::plan::{Plan, Spelling};
+use super::write::{Files, Placed};
+use crate::{Decoder, Error, ModelConfig, ParameterShape};
 use serde_json::json;
-use std::borrow::Cow;
-use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// How numbers are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SaveDType {
-    /// Single precision: exact.
-    F32,
-    /// Rounded to bfloat16, to nearest, ties to even.
-    BF16,
+/// How a checkpoint is written.
+#[derive(Clone, Debug)]
+pub struct SaveOptions {
+    /// How numbers are stored.
+    pub dtype: SaveDType,
+    /// Tensors fill a file up to this many bytes; one larger than that has a file of its own. What fits in one is one
+    /// file without an index.
+    pub max_shard_bytes: u64,
+    /// A checkpoint whose tensors beside the text decoder (vision, multi-token heads) are copied, byte for byte.
+    pub other_parts: Option<PathBuf>,
 }
 
-impl SaveDType {
-    fn name(self) -> &'static str {
-        match self {
-            SaveDType::F32 => "float32",
-            SaveDType::BF16 => "bfloat16",
-        }
+impl SaveOptions {
+    /// Files of up to 5 GB, as are usual, and nothing but the decoder.
+    pub fn new(dtype: SaveDType) -> SaveOptions {
+        SaveOptions { dtype, max_shard_bytes: 5_000_000_000, other_parts: None }
     }
 }
 
@@ -30,56 +33,55 @@ impl SaveDType {
 ///
 /// The caller makes the folder appear at once if it must (a temporary folder, renamed).
 pub fn save(decoder: &Decoder, config: &ModelConfig, dir: &Path, dtype: SaveDType) -> Result<(), Error> {
+    save_with(decoder, config, dir, &SaveOptions::new(dtype))
+}
+
+/// As [`save`], in files of another size or with the parts that are no text decoder.
+pub fn save_with(decoder: &Decoder, config: &ModelConfig, dir: &Path, options: &SaveOptions) -> Result<(), Error> {
     fs_err::create_dir_all(dir)?;
-    let mut tensors = Vec::new();
-    decoder.for_each_parameter(&mut |name, shape, values| {
-        tensors.push((name.to_owned(), Stored::new(shape, values, dtype)));
+    let mut parameters = Vec::new();
+    decoder.for_each_parameter(&mut |name, shape, _| {
+        parameters.push(ParameterShape { name: name.to_owned(), shape: shape.to_vec() });
     });
-    let path = dir.join(WEIGHTS);
-    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    let bytes = safetensors::serialize(tensors, Some(metadata))
-        .map_err(|source| Error::Weights { path: path.clone(), source })?;
-    fs_err::write(&path, bytes)?;
+    let plan = Plan::new(&parameters, &Spelling { is_text_part: false, is_fused: &|_| false });
+    let others = options.other_parts.as_deref().map(Checkpoint::open).transpose()?;
+    let mut tensors: Vec<Placed<'_>> =
+        plan.tensors.iter().map(|(name, shape)| Placed::numbers(name, shape, options.dtype)).collect();
+    for (name, stored) in others.iter().flat_map(|others| &others.tensors).filter(|(name, _)| is_other_part(name)) {
+        let bytes = others.as_ref().map_or(0, |others| others.bytes(stored).len());
+        tensors.push(Placed { name, dtype: stored.dtype, shape: &stored.shape, bytes });
+    }
+    let mut files = Files::create(dir, &tensors, options.max_shard_bytes)?;
+    write_parameters(decoder, &plan, options.dtype, &mut files)?;
+    if let Some(others) = &others {
+        for (name, stored) in others.tensors.iter().filter(|(name, _)| is_other_part(name)) {
+            files.write(name, 0, others.bytes(stored))?;
+            others.release(stored);
+        }
+    }
+    write_config(config, dir, options.dtype)
+}
+
+/// Writes `config.json` with the type of the numbers in it.
+pub(super) fn write_config(config: &ModelConfig, dir: &Path, dtype: SaveDType) -> Result<(), Error> {
     let mut config = config.clone();
     config.other.shift_remove("dtype");
     config.other.insert("torch_dtype".to_owned(), json!(dtype.name()));
-    fs_err::write(dir.join(CONFIG), config.to_json())?;
-    Ok(())
+    Ok(fs_err::write(dir.join(CONFIG), config.to_json())?)
 }
 
-/// One tensor's bytes as they go to the file.
-struct Stored {
-    dtype: Dtype,
-    shape: Vec<usize>,
-    bytes: Vec<u8>,
-}
-
-impl Stored {
-    fn new(shape: &[usize], values: &[f32], dtype: SaveDType) -> Stored {
-        let (dtype, bytes) = match dtype {
-            SaveDType::F32 => (Dtype::F32, values.iter().flat_map(|value| value.to_le_bytes()).collect()),
-            SaveDType::BF16 => {
-                (Dtype::BF16, values.iter().flat_map(|&value| half::bf16::from_f32(value).to_le_bytes()).collect())
+/// Puts every parameter into its tensors.
+fn write_parameters(decoder: &Decoder, plan: &Plan, dtype: SaveDType, files: &mut Files) -> Result<(), Error> {
+    let mut result = Ok(());
+    decoder.for_each_parameter(&mut |name, _, values| {
+        let mut rest = values;
+        for piece in plan.pieces(name) {
+            let (values, after) = rest.split_at(piece.range.len());
+            rest = after;
+            if result.is_ok() {
+                result = files.write_numbers(&piece.tensor, piece.range.start, values, dtype);
             }
-        };
-        Stored { dtype, shape: shape.to_vec(), bytes }
-    }
-}
-
-impl View for Stored {
-    fn dtype(&self) -> Dtype {
-        self.dtype
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Borrowed(&self.bytes)
-    }
-
-    fn data_len(&self) -> usize {
-        self.bytes.len()
-    }
+        }
+    });
+    result
 }

@@ -1,6 +1,8 @@
 //! What the decoder must obey: golden numbers, isolation of documents, fused against plain, weights in and out.
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on fails its test")]
 
+mod checkpoints;
+mod gguf;
 mod golden;
 mod gradients;
 mod isolation;

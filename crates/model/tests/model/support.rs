@@ -2,9 +2,10 @@
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use safetensors::{Dtype, SafeTensors};
-use std::path::PathBuf;
-use worldloom_model::ModelConfig;
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use worldloom_model::{Decoder, ModelConfig};
 
 /// A case under `tests/golden`.
 pub(crate) fn golden_dir(case: &str) -> PathBuf {
@@ -45,6 +46,34 @@ impl Golden {
         assert_eq!(view.dtype(), dtype, "{name}");
         view.data().chunks_exact(4).map(|word| word.try_into().unwrap()).collect()
     }
+}
+
+/// Type, shape and bytes by name.
+pub(crate) type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+
+pub(crate) fn read_tensors(path: &Path) -> Tensors {
+    let bytes = fs_err::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    file.tensors()
+        .into_iter()
+        .map(|(name, view)| (name, (view.dtype(), view.shape().to_vec(), view.data().to_vec())))
+        .collect()
+}
+
+pub(crate) fn write_tensors(path: &Path, tensors: &Tensors) {
+    let views = tensors
+        .iter()
+        .map(|(name, (dtype, shape, bytes))| (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap()));
+    fs_err::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
+}
+
+/// Every parameter's numbers, to the bit.
+pub(crate) fn bits(decoder: &Decoder) -> Vec<(String, Vec<u32>)> {
+    let mut bits = Vec::new();
+    decoder.for_each_parameter(&mut |name, _, values| {
+        bits.push((name.to_owned(), values.iter().map(|value| value.to_bits()).collect()));
+    });
+    bits
 }
 
 pub(crate) fn largest_difference(a: &[f32], b: &[f32]) -> f32 {

@@ -1,43 +1,16 @@
 //! Weights and configurations in and out: identity, and every kind of damage with its own error.
 
-use crate::support::{golden_dir, small_config};
+use crate::support::{Tensors, bits, golden_dir, read_tensors as read, small_config, write_tensors as write};
 use burn::tensor::Device;
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
-use std::collections::BTreeMap;
+use safetensors::{Dtype, SafeTensors};
 use std::path::Path;
 use tempfile::TempDir;
 use worldloom_model::{Decoder, Error, ModelConfig, SaveDType, load, save};
-
-type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
-
-fn bits(decoder: &Decoder) -> Vec<(String, Vec<u32>)> {
-    let mut bits = Vec::new();
-    decoder.for_each_parameter(&mut |name, _, values| {
-        bits.push((name.to_owned(), values.iter().map(|value| value.to_bits()).collect()));
-    });
-    bits
-}
 
 fn saved(tied: bool) -> TempDir {
     let (dir, config) = (tempfile::tempdir().unwrap(), small_config(tied));
     save(&Decoder::init(&config, 3, &Device::flex()), &config, dir.path(), SaveDType::F32).unwrap();
     dir
-}
-
-fn read(path: &Path) -> Tensors {
-    let bytes = fs_err::read(path).unwrap();
-    let file = SafeTensors::deserialize(&bytes).unwrap();
-    file.tensors()
-        .into_iter()
-        .map(|(name, view)| (name, (view.dtype(), view.shape().to_vec(), view.data().to_vec())))
-        .collect()
-}
-
-fn write(path: &Path, tensors: &Tensors) {
-    let views = tensors
-        .iter()
-        .map(|(name, (dtype, shape, bytes))| (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap()));
-    fs_err::write(path, safetensors::serialize(views, None).unwrap()).unwrap();
 }
 
 /// Loads a saved model whose tensors were changed.

@@ -1,0 +1,61 @@
+//! Measures the peak memory of loading and writing a checkpoint, each in a process of its own:
+//!
+//! `cargo run --release --example checkpoint_memory -- make DIR [GIB]`, then `.. -- load DIR` and `.. -- save DIR`.
+//!
+//! `make` writes a synthetic checkpoint of about so many GiB of bfloat16. `load` and `save` print the largest resident
+//! memory of the process (`VmHWM`) beside what the model takes.
+
+use burn::tensor::Device;
+use std::path::{Path, PathBuf};
+use worldloom_model::{Decoder, ModelConfig, SaveDType, SaveOptions, load, save_with};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// Blocks of 67 million parameters, and an embedding of as many.
+fn config(gib: u64) -> Result<ModelConfig> {
+    let layers = (gib << 30) / 2 / 67_000_000;
+    Ok(ModelConfig::from_json(&format!(
+        r#"{{"model_type": "qwen3", "vocab_size": 32768, "hidden_size": 2048, "intermediate_size": 8192,
+            "num_hidden_layers": {layers}, "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 128,
+            "rope_theta": 10000.0, "max_position_embeddings": 4096, "tie_word_embeddings": true}}"#
+    ))?)
+}
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let usage = "checkpoint_memory make|load|save DIR [GIB]";
+    let [what, dir, rest @ ..] = arguments.as_slice() else { return Err(usage.into()) };
+    let (dir, device) = (PathBuf::from(dir), Device::flex());
+    match what.as_str() {
+        "make" => {
+            let gib = rest.first().map_or(Ok(2), |gib| gib.parse())?;
+            let config = config(gib)?;
+            let options = SaveOptions { max_shard_bytes: 500_000_000, ..SaveOptions::new(SaveDType::BF16) };
+            save_with(&Decoder::init(&config, 1, &device), &config, &dir, &options)?;
+            report("made", &dir, 0)
+        }
+        "load" => {
+            let (decoder, _) = load(&dir, &device)?;
+            report("loaded", &dir, decoder.num_parameters())
+        }
+        "save" => {
+            let (decoder, config) = load(&dir, &device)?;
+            let options = SaveOptions { max_shard_bytes: 500_000_000, ..SaveOptions::new(SaveDType::BF16) };
+            save_with(&decoder, &config, &dir.join("again"), &options)?;
+            report("loaded and saved", &dir, decoder.num_parameters())
+        }
+        _ => Err(usage.into()),
+    }
+}
+
+fn report(done: &str, dir: &Path, parameters: usize) -> Result<()> {
+    use std::io::Write;
+    let status = fs_err::read_to_string("/proc/self/status")?;
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or(" unknown").trim().to_owned();
+    let model = parameters * size_of::<f32>() / 1024;
+    let line = format!("{done} {}: peak {peak}, the model alone {model} kB", dir.display());
+    Ok(writeln!(std::io::stdout(), "{line}")?)
+}
