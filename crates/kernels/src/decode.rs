@@ -10,5 +10,5 @@ mod pointwise;
 mod product;
 
 pub use attention::{CacheShape, KeyValueCache, View, attend};
-pub use pointwise::{exponentials, norm_and_rotate, rms_norm, rotary_angles, swiglu};
+pub use pointwise::{exponentials, norm_heads, rms_norm, rotary_angles, rotate_heads, swiglu};
 pub use product::{PackedMatrix, Store};

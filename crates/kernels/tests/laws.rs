@@ -7,7 +7,7 @@ use worldloom_kernels::cross_entropy::{Targets, linear_cross_entropy_with_gradie
 use worldloom_kernels::embedding::embedding_backward;
 use worldloom_kernels::matmul::{Matrix, Threads, linear, linear_backward_input, linear_backward_weight, multiply};
 use worldloom_kernels::norm::{rms_norm, rms_norm_backward};
-use worldloom_kernels::rotary::{Rotary, norm_rotary, norm_rotary_backward};
+use worldloom_kernels::rotary::{Rotary, norm_rotary, norm_rotary_backward, rotary as turn, rotary_backward};
 use worldloom_kernels::swiglu::{swiglu, swiglu_backward};
 use worldloom_kernels::{AdamWStep, adamw, sum_of_squares};
 
@@ -101,12 +101,16 @@ fn norms_have_the_same_bits_for_any_number_of_threads() {
     let (heads, dim) = (3, 16);
     let (cos, sin) = (random(1_001 * dim / 2, 9), random(1_001 * dim / 2, 10));
     let positions: Vec<u32> = (0..rows as u32).rev().collect();
-    let rotary = Rotary { cos: &cos, sin: &sin, positions: &positions };
+    let rotary = Rotary { half: dim / 2, cos: &cos, sin: &sin, positions: &positions };
     let weight = random(dim, 11);
     same_bits("norm_rotary", || {
         let (y, inverse_rms) = norm_rotary(&x, &weight, rotary, heads, 1e-6);
         let (dx, dw) = norm_rotary_backward(&x, &weight, rotary, heads, &inverse_rms, &dy);
         vec![y, inverse_rms, dx, dw]
+    });
+    let part = Rotary { half: dim / 4, ..rotary };
+    same_bits("rotary of a part of the head", || {
+        vec![turn(&x, part, heads, dim), rotary_backward(part, heads, dim, &dy)]
     });
 }
 

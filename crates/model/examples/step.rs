@@ -27,23 +27,15 @@ const MEDIUM: Shape = Shape { batch: 4, vocab_size: 4096, hidden_size: 384, inte
 const SEQ: usize = 512;
 
 fn config(shape: &Shape) -> ModelConfig {
-    ModelConfig {
-        vocab_size: shape.vocab_size,
-        hidden_size: shape.hidden_size,
-        intermediate_size: shape.intermediate_size,
-        num_hidden_layers: 6,
-        num_attention_heads: 6,
-        num_key_value_heads: 2,
-        head_dim: shape.head_dim,
-        rms_norm_eps: 1e-6,
-        rope_theta: 1e6,
-        max_position_embeddings: SEQ,
-        tie_word_embeddings: shape.head_dim == SMALL.head_dim,
-        bos_token_id: None,
-        eos_token_id: Vec::new(),
-        initializer_range: 0.02,
-        other: Default::default(),
-    }
+    let Shape { vocab_size, hidden_size, intermediate_size, head_dim, .. } = shape;
+    let tied = *head_dim == SMALL.head_dim;
+    let text = format!(
+        r#"{{"model_type": "qwen3", "vocab_size": {vocab_size}, "hidden_size": {hidden_size},
+            "intermediate_size": {intermediate_size}, "num_hidden_layers": 6, "num_attention_heads": 6,
+            "num_key_value_heads": 2, "head_dim": {head_dim}, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
+            "max_position_embeddings": {SEQ}, "tie_word_embeddings": {tied}, "initializer_range": 0.02}}"#
+    );
+    ModelConfig::from_json(&text).expect("the config above is valid")
 }
 
 fn main() {

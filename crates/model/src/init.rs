@@ -9,13 +9,14 @@ use rand_chacha::ChaCha8Rng;
 use std::convert::Infallible;
 
 impl Decoder {
-    /// Fresh weights: norms are ones, all else is normal with the config's `initializer_range` as its deviation.
+    /// Fresh weights: norms are ones, biases zeros, all else is normal with the config's `initializer_range` as its deviation.
     pub fn init(config: &ModelConfig, seed: u64, device: &Device) -> Decoder {
         let mut stream = 0;
-        let decoder: Result<Decoder, Infallible> = Decoder::from_values(config, device, &mut |_, shape| {
+        let decoder: Result<Decoder, Infallible> = Decoder::from_values(config, device, &mut |path, shape| {
             stream += 1;
             let len = shape.iter().product();
             Ok(match shape {
+                [_] if path.ends_with(".bias") => vec![0.0; len],
                 [_] => vec![1.0; len],
                 _ => normal(len, config.initializer_range, seed, stream),
             })

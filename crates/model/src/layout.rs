@@ -19,7 +19,8 @@ use burn::tensor::{Device, Int, Tensor, TensorData};
 pub struct Layout {
     positions: Tensor<2, Int>,
     first_keys: Tensor<2, Int>,
-    num_positions: usize,
+    distinct_positions: Vec<u32>,
+    position_rows: Tensor<2, Int>,
 }
 
 impl Layout {
@@ -28,10 +29,16 @@ impl Layout {
         assert_eq!(positions.len(), batch * seq, "layout: {batch} rows of {seq} positions");
         assert_eq!(segments.len(), batch * seq, "layout: {batch} rows of {seq} segments");
         let first_keys: Vec<u32> = segments.chunks(seq.max(1)).flat_map(first_keys_of_row).collect();
+        let mut distinct_positions = positions.to_vec();
+        distinct_positions.sort_unstable();
+        distinct_positions.dedup();
+        let row = |position: &u32| distinct_positions.partition_point(|other| other < position) as u32;
+        let rows: Vec<u32> = positions.iter().map(row).collect();
         Layout {
             positions: token_tensor(positions, batch, seq, device),
             first_keys: token_tensor(&first_keys, batch, seq, device),
-            num_positions: positions.iter().max().map_or(0, |&last| last as usize + 1),
+            position_rows: token_tensor(&rows, batch, seq, device),
+            distinct_positions,
         }
     }
 
@@ -51,9 +58,14 @@ impl Layout {
         &self.first_keys
     }
 
-    /// One more than the largest position.
-    pub fn num_positions(&self) -> usize {
-        self.num_positions
+    /// The positions that occur, each once and in order: the rows of the rotary tables.
+    pub(crate) fn distinct_positions(&self) -> &[u32] {
+        &self.distinct_positions
+    }
+
+    /// Row of each token's position among the distinct ones, `[batch, seq]`.
+    pub(crate) fn position_rows(&self) -> &Tensor<2, Int> {
+        &self.position_rows
     }
 
     /// `[batch, seq]`.

@@ -4,17 +4,22 @@
 
 mod config;
 mod decoder;
+mod design;
 mod error;
+mod families;
 pub mod generate;
 mod init;
 mod layout;
 pub mod ops;
 mod parameters;
+mod parts;
 mod weights;
 
 pub use config::ModelConfig;
-pub use decoder::{Attention, Backbone, Block, Decoder, FeedForward, Linear, Norm};
+pub use decoder::{Backbone, Block, Decoder};
+pub use design::{DeltaNetShape, Design, ExpertShape, FeedForwardKind, LayerDesign, Mixer};
 pub use error::Error;
 pub use layout::{Layout, token_tensor};
 pub use parameters::{ChangeParameter, Gradients, ParameterShape, ReadParameter, parameter_shapes};
+pub use parts::{Attention, Linear, Mlp, Norm};
 pub use weights::{Gguf, GgufValue, SaveDType, SaveOptions, import_gguf, load, save, save_with};

@@ -22,29 +22,34 @@ pub fn rms_norm(input: &[f32], weight: &[f32], epsilon: f32, output: &mut [f32])
     }
 }
 
-/// Cosines and sines of one position, each `head_dim / 2` long: angle `i` is `position · theta^(−2i / head_dim)`,
-/// the frequency and the angle rounded to float32 as the published models have them.
-pub fn rotary_angles(position: usize, theta: f64, cosines: &mut [f32], sines: &mut [f32]) {
-    assert_eq!(cosines.len(), sines.len());
-    let half = cosines.len() as f64;
-    for (i, (cosine, sine)) in cosines.iter_mut().zip(sines).enumerate() {
-        let frequency = (1.0 / theta.powf(i as f64 / half)) as f32;
+/// Cosines and sines of one position's angles, `position · frequency`.
+pub fn rotary_angles(position: usize, frequencies: &[f32], cosines: &mut [f32], sines: &mut [f32]) {
+    assert!(cosines.len() == frequencies.len() && sines.len() == frequencies.len(), "one angle per frequency");
+    for ((frequency, cosine), sine) in frequencies.iter().zip(cosines).zip(sines) {
         (*sine, *cosine) = (position as f32 * frequency).sin_cos();
     }
 }
 
-/// Norm of every head of a row, then the rotary position: `(a, b) → (a·cos − b·sin, b·cos + a·sin)` for the two halves
-/// of a head.
-pub fn norm_and_rotate(heads: &mut [f32], weight: &[f32], epsilon: f32, cosines: &[f32], sines: &[f32]) {
-    let half = weight.len() / 2;
+/// Norm of every head of a row: `weight.len()` values each.
+pub fn norm_heads(heads: &mut [f32], weight: &[f32], epsilon: f32) {
     assert_eq!(heads.len() % weight.len(), 0, "whole heads of {} values", weight.len());
-    assert!(weight.len() == 2 * half && cosines.len() == half && sines.len() == half, "two halves of a head");
-    let (weight_a, weight_b) = weight.split_at(half);
     for head in heads.chunks_exact_mut(weight.len()) {
         let scale = inverse_root_mean_square(head, epsilon);
-        let (first, second) = head.split_at_mut(half);
+        head.iter_mut().zip(weight).for_each(|(value, weight)| *value = *value * scale * weight);
+    }
+}
+
+/// The rotary position of every head of a row: `(a, b) → (a·cos − b·sin, b·cos + a·sin)` for the two halves of the first
+/// `2 * cosines.len()` values of a head; the rest stays.
+pub fn rotate_heads(heads: &mut [f32], head_dim: usize, cosines: &[f32], sines: &[f32]) {
+    let half = cosines.len();
+    assert_eq!(heads.len() % head_dim, 0, "whole heads of {head_dim} values");
+    assert!(2 * half <= head_dim && sines.len() == half, "two halves of a head");
+    for head in heads.chunks_exact_mut(head_dim) {
+        let (first, rest) = head.split_at_mut(half);
+        let second = &mut rest[..half];
         for i in 0..half {
-            let (a, b) = (first[i] * scale * weight_a[i], second[i] * scale * weight_b[i]);
+            let (a, b) = (first[i], second[i]);
             first[i] = a.mul_add(cosines[i], -(b * sines[i]));
             second[i] = b.mul_add(cosines[i], a * sines[i]);
         }
@@ -95,14 +100,25 @@ mod tests {
     #[test]
     fn norm_and_rotation_keep_the_length_of_a_head() {
         let (mut cosines, mut sines) = ([0.0; 4], [0.0; 4]);
-        rotary_angles(11, 1e4, &mut cosines, &mut sines);
+        rotary_angles(11, &[1.0, 0.1, 0.01, 0.001], &mut cosines, &mut sines);
         assert!((cosines[0] - 11f32.cos()).abs() < 1e-6 && (sines[0] - 11f32.sin()).abs() < 1e-6);
         let mut heads: Vec<f32> = (0..16).map(|i| i as f32 - 7.5).collect();
-        norm_and_rotate(&mut heads, &[1.0; 8], 0.0, &cosines, &sines);
+        norm_heads(&mut heads, &[1.0; 8], 0.0);
+        rotate_heads(&mut heads, 8, &cosines, &sines);
         for head in heads.chunks(8) {
             let square: f32 = head.iter().map(|value| value * value).sum();
             assert!((square - 8.0).abs() < 1e-4, "{square}");
         }
+    }
+
+    #[test]
+    fn what_lies_beyond_the_angles_does_not_turn() {
+        let (cosines, sines) = ([0.6, 0.0], [0.8, 1.0]);
+        let mut heads: Vec<f32> = (0..14).map(|i| i as f32).collect();
+        rotate_heads(&mut heads, 7, &cosines, &sines);
+        assert_eq!(heads[4..7], [4.0, 5.0, 6.0]);
+        assert!((heads[0] - (0.0 * 0.6 - 2.0 * 0.8)).abs() < 1e-6 && (heads[2] - (2.0 * 0.6)).abs() < 1e-6);
+        assert_eq!((heads[8], heads[10]), (-10.0, 8.0));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The forward pass over rows: the tokens of a prompt block by block, or the last tokens of several sequences.
 
-use worldloom_kernels::decode::{KeyValueCache, Store, View, attend, norm_and_rotate, rms_norm, rotary_angles, swiglu};
+use worldloom_kernels::decode::{
+    KeyValueCache, Store, View, attend, norm_heads, rms_norm, rotary_angles, rotate_heads, swiglu,
+};
 
 use super::weights::{Layer, Weights};
 
@@ -68,7 +70,7 @@ fn hidden(
     workspace: &mut Workspace,
 ) {
     let config = &weights.config;
-    let half = config.head_dim / 2;
+    let half = weights.rope_frequencies.len();
     workspace.stream.resize(tokens.len() * config.hidden_size, 0.0);
     for (token, row) in tokens.iter().zip(workspace.stream.chunks_exact_mut(config.hidden_size)) {
         weights.embed(*token, row);
@@ -77,7 +79,7 @@ fn hidden(
     workspace.sines.resize(tokens.len() * half, 0.0);
     let angles = workspace.cosines.chunks_exact_mut(half).zip(workspace.sines.chunks_exact_mut(half));
     for (position, (cosines, sines)) in positions.iter().zip(angles) {
-        rotary_angles(*position, config.rope_theta, cosines, sines);
+        rotary_angles(*position, &weights.rope_frequencies, cosines, sines);
     }
     for (index, layer) in weights.layers.iter().enumerate() {
         let is_last = index + 1 == weights.layers.len();
@@ -92,7 +94,7 @@ fn attention(weights: &Weights, index: usize, first_row: usize, caches: &mut dyn
     let (config, layer) = (&weights.config, &weights.layers[index]);
     let epsilon = config.rms_norm_eps as f32;
     let num_rows = workspace.stream.len() / config.hidden_size;
-    let (query_width, kv_width, half) = (config.query_width(), config.kv_width(), config.head_dim / 2);
+    let (query_width, kv_width, half) = (config.query_width(), config.kv_width(), weights.rope_frequencies.len());
     let width = query_width + 2 * kv_width;
 
     workspace.normed.resize(workspace.stream.len(), 0.0);
@@ -102,10 +104,15 @@ fn attention(weights: &Weights, index: usize, first_row: usize, caches: &mut dyn
 
     let angles = workspace.cosines.chunks_exact(half).zip(workspace.sines.chunks_exact(half));
     for ((row, values), (cosines, sines)) in workspace.query_key_value.chunks_exact_mut(width).enumerate().zip(angles) {
+        values.iter_mut().zip(&layer.query_key_value_bias).for_each(|(value, bias)| *value += bias);
         let (queries, keys_values) = values.split_at_mut(query_width);
         let (keys, values) = keys_values.split_at_mut(kv_width);
-        norm_and_rotate(queries, &layer.query_norm, epsilon, cosines, sines);
-        norm_and_rotate(keys, &layer.key_norm, epsilon, cosines, sines);
+        for (heads, norm) in [(queries, &layer.query_norm), (&mut *keys, &layer.key_norm)] {
+            if config.design.has_head_norms {
+                norm_heads(heads, norm, epsilon);
+            }
+            rotate_heads(heads, config.head_dim, cosines, sines);
+        }
         caches.write(index, row, keys, values);
     }
     workspace.stream.drain(..first_row * config.hidden_size);

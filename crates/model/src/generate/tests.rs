@@ -9,7 +9,7 @@ use super::forward::{Workspace, prefill};
 use super::{Completion, Error, Generator, Limits, Request, Sampling};
 use crate::{Decoder, Layout, ModelConfig, load, token_tensor};
 
-const CASES: [&str; 2] = ["qwen3-tied", "qwen3-untied"];
+const CASES: [&str; 3] = ["qwen3-tied", "qwen3-untied", "qwen2-untied"];
 
 fn folder(case: &str) -> PathBuf {
     [env!("CARGO_MANIFEST_DIR"), "..", "..", "tests", "golden", case].iter().collect()

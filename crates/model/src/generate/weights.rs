@@ -3,9 +3,11 @@
 use worldloom_kernels::decode::{CacheShape, PackedMatrix};
 
 use crate::ModelConfig;
+use crate::parts::rope;
 
 pub(super) struct Weights {
     pub(super) config: ModelConfig,
+    pub(super) rope_frequencies: Vec<f32>,
     embedding: PackedMatrix,
     /// None when the embedding is the head.
     head: Option<PackedMatrix>,
@@ -17,6 +19,9 @@ pub(super) struct Layer {
     pub(super) input_norm: Vec<f32>,
     /// Rows of the query, key and value projections.
     pub(super) query_key_value: PackedMatrix,
+    /// What is added to them, where the family has it; empty elsewhere.
+    pub(super) query_key_value_bias: Vec<f32>,
+    /// Norms of each query and key head, where the family has them; empty elsewhere.
     pub(super) query_norm: Vec<f32>,
     pub(super) key_norm: Vec<f32>,
     pub(super) attention_output: PackedMatrix,
@@ -33,6 +38,10 @@ impl Weights {
         let layer = || Layer {
             input_norm: Vec::new(),
             query_key_value: matrix(config.query_width() + 2 * config.kv_width()),
+            query_key_value_bias: match config.design.has_qkv_bias {
+                true => vec![0.0; config.query_width() + 2 * config.kv_width()],
+                false => Vec::new(),
+            },
             query_norm: Vec::new(),
             key_norm: Vec::new(),
             attention_output: PackedMatrix::zeros(config.hidden_size, config.query_width()),
@@ -41,6 +50,7 @@ impl Weights {
             down: PackedMatrix::zeros(config.hidden_size, config.intermediate_size),
         };
         Weights {
+            rope_frequencies: rope::frequencies(config),
             embedding: matrix(config.vocab_size),
             head: (!config.tie_word_embeddings).then(|| matrix(config.vocab_size)),
             final_norm: Vec::new(),
@@ -71,6 +81,9 @@ impl Weights {
             "self_attn.q_proj.weight" => layer.query_key_value.set_rows(0, values),
             "self_attn.k_proj.weight" => layer.query_key_value.set_rows(query_width, values),
             "self_attn.v_proj.weight" => layer.query_key_value.set_rows(query_width + kv_width, values),
+            "self_attn.q_proj.bias" => layer.query_key_value_bias[..query_width].copy_from_slice(values),
+            "self_attn.k_proj.bias" => layer.query_key_value_bias[query_width..][..kv_width].copy_from_slice(values),
+            "self_attn.v_proj.bias" => layer.query_key_value_bias[query_width + kv_width..].copy_from_slice(values),
             "self_attn.q_norm.weight" => layer.query_norm = values.to_vec(),
             "self_attn.k_norm.weight" => layer.key_norm = values.to_vec(),
             "self_attn.o_proj.weight" => layer.attention_output.set_rows(0, values),

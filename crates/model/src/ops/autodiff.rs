@@ -76,6 +76,22 @@ impl<B: Kernels> Backward<B, 2> for NormRotary {
 }
 
 #[derive(Debug)]
+struct Turn;
+
+impl<B: Kernels> Backward<B, 1> for Turn {
+    type State = ([Float<B>; 2], IntTensor<B>);
+
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let (tables, positions) = ops.state;
+        let [x] = ops.parents;
+        if let Some(node) = x {
+            grads.register::<B>(node.id, B::rotary_backward(&tables, &positions, &dy));
+        }
+    }
+}
+
+#[derive(Debug)]
 struct SwiGlu;
 
 impl<B: Kernels> Backward<B, 2> for SwiGlu {
@@ -174,6 +190,16 @@ impl<B: Kernels + DecoderOps, C: CheckpointStrategy> DecoderOps for Autodiff<B, 
         let [y, inverse_rms] = B::norm_rotary_forward(&x, &weight, &tables, &positions, eps);
         match NormRotary.prepare::<C>([x_node, weight_node]).compute_bound().stateful() {
             OpsKind::Tracked(prep) => prep.finish((x, weight, tables, positions, inverse_rms), y),
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+
+    fn rotary(x: Float<Self>, cos: Float<Self>, sin: Float<Self>, positions: IntTensor<Self>) -> Float<Self> {
+        let (x, node) = x.into_parts();
+        let tables = [cos.into_primitive(), sin.into_primitive()];
+        let y = B::rotary_forward(&x, &tables, &positions);
+        match Turn.prepare::<C>([node]).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => prep.finish((tables, positions), y),
             OpsKind::UnTracked(prep) => prep.finish(y),
         }
     }

@@ -67,7 +67,7 @@ impl Kernels for Flex {
     ) -> [FlexTensor; 2] {
         let [_, _, heads, _] = dims(x);
         let (cos, sin, positions) = (floats(&tables[0]), floats(&tables[1]), integers(positions));
-        let rotary = Rotary { cos: &cos, sin: &sin, positions: &positions };
+        let rotary = Rotary { half: last(&tables[0]), cos: &cos, sin: &sin, positions: &positions };
         let (y, inverse_rms) = kernels::rotary::norm_rotary(&floats(x), &floats(weight), rotary, heads, eps);
         [like(y, x), flat(inverse_rms)]
     }
@@ -82,7 +82,7 @@ impl Kernels for Flex {
     ) -> [FlexTensor; 2] {
         let [_, _, heads, _] = dims(x);
         let (cos, sin, positions) = (floats(&tables[0]), floats(&tables[1]), integers(positions));
-        let rotary = Rotary { cos: &cos, sin: &sin, positions: &positions };
+        let rotary = Rotary { half: last(&tables[0]), cos: &cos, sin: &sin, positions: &positions };
         let (dx, dw) = kernels::rotary::norm_rotary_backward(
             &floats(x),
             &floats(weight),
@@ -92,6 +92,20 @@ impl Kernels for Flex {
             &floats(dy),
         );
         [like(dx, x), like(dw, weight)]
+    }
+
+    fn rotary_forward(x: &FlexTensor, tables: &[FlexTensor; 2], positions: &FlexTensor) -> FlexTensor {
+        let [_, _, heads, dim] = dims(x);
+        let (cos, sin, positions) = (floats(&tables[0]), floats(&tables[1]), integers(positions));
+        let rotary = Rotary { half: last(&tables[0]), cos: &cos, sin: &sin, positions: &positions };
+        like(kernels::rotary::rotary(&floats(x), rotary, heads, dim), x)
+    }
+
+    fn rotary_backward(tables: &[FlexTensor; 2], positions: &FlexTensor, dy: &FlexTensor) -> FlexTensor {
+        let [_, _, heads, dim] = dims(dy);
+        let (cos, sin, positions) = (floats(&tables[0]), floats(&tables[1]), integers(positions));
+        let rotary = Rotary { half: last(&tables[0]), cos: &cos, sin: &sin, positions: &positions };
+        like(kernels::rotary::rotary_backward(rotary, heads, dim, &floats(dy)), dy)
     }
 
     fn swiglu_forward(gate: &FlexTensor, up: &FlexTensor) -> FlexTensor {
@@ -191,6 +205,10 @@ impl DecoderOps for Flex {
     ) -> Float<Self> {
         let [y, _] = Self::norm_rotary_forward(&x, &weight, &[cos, sin], &positions, eps);
         y
+    }
+
+    fn rotary(x: Float<Self>, cos: Float<Self>, sin: Float<Self>, positions: IntTensor<Self>) -> Float<Self> {
+        Self::rotary_forward(&x, &[cos, sin], &positions)
     }
 
     fn swiglu(gate: Float<Self>, up: Float<Self>) -> Float<Self> {

@@ -45,6 +45,10 @@ pub trait Kernels: Backend {
         inverse_rms: &Float<Self>,
         dy: &Float<Self>,
     ) -> [Float<Self>; 2];
+    /// The turn alone.
+    fn rotary_forward(x: &Float<Self>, tables: &[Float<Self>; 2], positions: &IntTensor<Self>) -> Float<Self>;
+    /// Gradient to the input.
+    fn rotary_backward(tables: &[Float<Self>; 2], positions: &IntTensor<Self>, dy: &Float<Self>) -> Float<Self>;
     /// `silu(gate) · up`.
     fn swiglu_forward(gate: &Float<Self>, up: &Float<Self>) -> Float<Self>;
     /// Gradients to gate and up.
@@ -95,6 +99,13 @@ pub trait DecoderOps: Backend {
         sin: FloatTensor<Self>,
         positions: IntTensor<Self>,
         eps: f32,
+    ) -> FloatTensor<Self>;
+    /// See [`super::rotary`].
+    fn rotary(
+        x: FloatTensor<Self>,
+        cos: FloatTensor<Self>,
+        sin: FloatTensor<Self>,
+        positions: IntTensor<Self>,
     ) -> FloatTensor<Self>;
     /// See [`super::swiglu`].
     fn swiglu(gate: FloatTensor<Self>, up: FloatTensor<Self>) -> FloatTensor<Self>;

@@ -14,7 +14,8 @@ pub use kernels::{DecoderOps, Kernels};
 use burn::backend::Dispatch;
 use burn::tensor::{Int, Tensor};
 
-/// Cosine and sine tables, `[positions, head_dim / 2]`, and the position of each token, `[batch, seq]`.
+/// Cosine and sine tables, `[rows, half]`, and the row of each token's position, `[batch, seq]`. Twice `half` dimensions of
+/// a head turn; the rest of it does not.
 #[derive(Clone, Debug)]
 pub struct RotaryTables {
     /// Cosines of each position's angles.
@@ -92,6 +93,20 @@ pub fn norm_rotary(x: Tensor<4>, weight: Tensor<1>, rotary: &RotaryTables, eps: 
         sin.into_dispatch(),
         positions.into_dispatch(),
         eps,
+    ))
+}
+
+/// The rotary turn of the halves of each head's first dimensions, without a norm.
+///
+/// # Shapes
+/// - `x`, output: `[batch, seq, heads, head_dim]`
+pub fn rotary(x: Tensor<4>, rotary: &RotaryTables) -> Tensor<4> {
+    let RotaryTables { cos, sin, positions } = rotary.clone();
+    Tensor::from_dispatch(<Dispatch as DecoderOps>::rotary(
+        x.into_dispatch(),
+        cos.into_dispatch(),
+        sin.into_dispatch(),
+        positions.into_dispatch(),
     ))
 }
 

@@ -23,17 +23,22 @@ pub fn rms_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, eps: f32) -> Te
 }
 
 /// See [`super::norm_rotary`].
-pub fn norm_rotary(x: Tensor<4>, weight: Tensor<1>, rotary: &RotaryTables, eps: f32) -> Tensor<4> {
-    let [batch, seq, _, head_dim] = x.dims();
-    let half = head_dim / 2;
-    let positions = rotary.positions.clone().reshape([batch * seq]);
-    let of_tokens = |table: &Tensor<2>| {
-        let rows = table.clone().select(0, positions.clone());
-        Tensor::cat(vec![rows.clone(), rows], 1).reshape([batch, seq, 1, head_dim])
-    };
-    let normed = rms_norm(x, weight, eps);
-    let (first, second) = (normed.clone().narrow(3, 0, half), normed.clone().narrow(3, half, half));
-    normed * of_tokens(&rotary.cos) + Tensor::cat(vec![second.neg(), first], 3) * of_tokens(&rotary.sin)
+pub fn norm_rotary(x: Tensor<4>, weight: Tensor<1>, tables: &RotaryTables, eps: f32) -> Tensor<4> {
+    rotary(rms_norm(x, weight, eps), tables)
+}
+
+/// See [`super::rotary`].
+pub fn rotary(x: Tensor<4>, rotary: &RotaryTables) -> Tensor<4> {
+    let ([batch, seq, _, head_dim], [_, half]) = (x.dims(), rotary.cos.dims());
+    let rows = rotary.positions.clone().reshape([batch * seq]);
+    let of_tokens = |table: &Tensor<2>| table.clone().select(0, rows.clone()).reshape([batch, seq, 1, half]);
+    let (cos, sin) = (of_tokens(&rotary.cos), of_tokens(&rotary.sin));
+    let (first, second) = (x.clone().narrow(3, 0, half), x.clone().narrow(3, half, half));
+    let mut turned = vec![first.clone() * cos.clone() - second.clone() * sin.clone(), second * cos + first * sin];
+    if 2 * half < head_dim {
+        turned.push(x.narrow(3, 2 * half, head_dim - 2 * half));
+    }
+    Tensor::cat(turned, 3)
 }
 
 /// See [`super::swiglu`].

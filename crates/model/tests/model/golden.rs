@@ -1,11 +1,14 @@
 //! Logits, losses and every gradient of the reference implementation (`tests/golden`), within the tolerances that its
-//! README states for float32: logits 1e-4, each gradient 1e-4 in relative norm.
+//! README states for float32: dense and MoE, logits 1e-4 and each gradient 1e-4 in relative norm; hybrids 2e-3 for both,
+//! because their gated norm divides by a small root mean square.
 
-use crate::support::{Golden, golden_dir, largest_difference, relative_norm, small_config};
+use crate::support::{Golden, golden_dir, largest_difference, relative_norm, shared, small_config};
 use burn::tensor::{Device, Tensor};
+use worldloom_model::generate::{Generator, Request, Sampling};
 use worldloom_model::{Decoder, Gradients, Layout, ModelConfig, load, token_tensor};
 
-const CASES: [&str; 2] = ["qwen3-tied", "qwen3-untied"];
+/// Case and tolerance.
+const CASES: [(&str, f32); 3] = [("qwen3-tied", 1e-4), ("qwen3-untied", 1e-4), ("qwen2-untied", 1e-4)];
 
 /// Targets and weights of labels that are not shifted: position `t` predicts label `t + 1`, −100 does not count.
 fn shifted(labels: &[i32], seq: usize) -> (Vec<u32>, Vec<f32>) {
@@ -20,25 +23,25 @@ fn values(tensor: Tensor<3>) -> Vec<f32> {
     tensor.into_data().iter::<f32>().collect()
 }
 
-fn check_gradients(decoder: &Decoder, golden: &Golden, loss: Tensor<1>) {
+fn check_gradients(decoder: &Decoder, golden: &Golden, loss: Tensor<1>, tolerance: f32) {
     let mut gradients = Gradients::zeros(decoder);
     gradients.accumulate(decoder, loss);
     let mut checked = 0;
     for (name, gradient) in gradients.iter() {
         let error = relative_norm(gradient, &golden.floats(&format!("grad.{name}")));
-        assert!(error < 1e-4, "gradient of {name}: relative norm of the error {error}");
+        assert!(error < f64::from(tolerance), "gradient of {name}: relative norm of the error {error}");
         checked += 1;
     }
     let expected = golden.names().iter().filter(|name| name.starts_with("grad.")).count();
     assert_eq!(checked, expected, "every gradient of the file is compared");
     let norm = gradients.squared_norm().sqrt();
     let expected = f64::from(golden.floats("grad_norm")[0]);
-    assert!((norm / expected - 1.0).abs() < 1e-5, "gradient norm {norm}, expected {expected}");
+    assert!((norm / expected - 1.0).abs() < f64::from(tolerance) / 10.0, "gradient norm {norm}, expected {expected}");
 }
 
 #[test]
 fn logits_loss_and_every_gradient_equal_the_reference() {
-    for case in CASES {
+    for (case, tolerance) in CASES {
         let golden = Golden::open(case, "golden.safetensors");
         let device = Device::flex().autodiff();
         let (decoder, _) = load(&golden_dir(case), &device).unwrap();
@@ -48,7 +51,7 @@ fn logits_loss_and_every_gradient_equal_the_reference() {
 
         let logits = values(decoder.logits(tokens.clone(), &layout));
         let error = largest_difference(&logits, &golden.floats("logits"));
-        assert!(error < 1e-4, "{case}: logits differ by {error}");
+        assert!(error < tolerance, "{case}: logits differ by {error}");
 
         let (targets, weights) = shifted(&golden.integers("labels"), seq);
         let losses = decoder.row_losses(tokens, &layout, &targets, &weights, 1.0);
@@ -58,14 +61,14 @@ fn logits_loss_and_every_gradient_equal_the_reference() {
         let rows: Vec<f32> = losses.nll.into_data().iter::<f32>().collect();
         let rows: Vec<f32> = rows.chunks(seq).flat_map(|row| row[..seq - 1].to_vec()).collect();
         let error = largest_difference(&rows, &golden.floats("nll"));
-        assert!(error < 1e-4, "{case}: losses of rows differ by {error}");
-        check_gradients(&decoder, &golden, losses.total);
+        assert!(error < tolerance, "{case}: losses of rows differ by {error}");
+        check_gradients(&decoder, &golden, losses.total, tolerance);
     }
 }
 
 #[test]
 fn hidden_states_after_every_block_equal_the_reference() {
-    for case in CASES {
+    for (case, tolerance) in CASES {
         let golden = Golden::open(case, "golden.safetensors");
         let device = Device::flex();
         let (decoder, config) = load(&golden_dir(case), &device).unwrap();
@@ -76,18 +79,18 @@ fn hidden_states_after_every_block_equal_the_reference() {
         let mut stream = decoder.embed(tokens.clone());
         for layer in 0..config.num_hidden_layers {
             let error = largest_difference(&values(stream.clone()), &golden.floats(&format!("hidden.{layer}")));
-            assert!(error < 1e-4, "{case}: stream before block {layer} differs by {error}");
+            assert!(error < tolerance, "{case}: stream before block {layer} differs by {error}");
             stream = decoder.block(layer, stream, &rotary, &layout);
         }
         let last = golden.floats(&format!("hidden.{}", config.num_hidden_layers));
         let error = largest_difference(&values(decoder.hidden(tokens, &layout)), &last);
-        assert!(error < 1e-4, "{case}: hidden states differ by {error}");
+        assert!(error < tolerance, "{case}: hidden states differ by {error}");
     }
 }
 
 #[test]
 fn packed_documents_have_the_logits_and_gradients_of_each_alone() {
-    for case in CASES {
+    for (case, tolerance) in CASES {
         let golden = Golden::open(case, "packed.safetensors");
         let device = Device::flex().autodiff();
         let (decoder, _) = load(&golden_dir(case), &device).unwrap();
@@ -98,7 +101,7 @@ fn packed_documents_have_the_logits_and_gradients_of_each_alone() {
 
         let logits = values(decoder.logits(tokens.clone(), &layout));
         let error = largest_difference(&logits, &golden.floats("logits"));
-        assert!(error < 1e-4, "{case}: packed logits differ by {error}");
+        assert!(error < tolerance, "{case}: packed logits differ by {error}");
 
         let (targets, weights) = shifted(&golden.integers("labels"), seq);
         let counted = weights.iter().filter(|&&weight| weight > 0.0).count() as i32;
@@ -106,13 +109,13 @@ fn packed_documents_have_the_logits_and_gradients_of_each_alone() {
         let loss = decoder.weighted_nll(tokens, &layout, &targets, &weights, 1.0);
         let (found, expected) = (loss.clone().into_scalar::<f32>(), golden.floats("loss")[0]);
         assert!((found - expected).abs() < 1e-5, "{case}: packed loss {found}, expected {expected}");
-        check_gradients(&decoder, &golden, loss);
+        check_gradients(&decoder, &golden, loss, tolerance);
     }
 }
 
 #[test]
 fn left_padding_changes_nothing() {
-    for case in CASES {
+    for (case, tolerance) in CASES {
         let golden = Golden::open(case, "padded.safetensors");
         let device = Device::flex();
         let (decoder, config) = load(&golden_dir(case), &device).unwrap();
@@ -126,14 +129,14 @@ fn left_padding_changes_nothing() {
         for (token, _) in segments.iter().enumerate().filter(|&(_, &mask)| mask == 1) {
             let row = token * config.vocab_size..(token + 1) * config.vocab_size;
             let error = largest_difference(&logits[row.clone()], &expected[row]);
-            assert!(error < 1e-4, "{case}: logits of token {token} differ by {error}");
+            assert!(error < tolerance, "{case}: logits of token {token} differ by {error}");
         }
     }
 }
 
 #[test]
 fn greedy_continuation_by_full_passes_equals_the_reference_cache() {
-    for case in CASES {
+    for (case, tolerance) in CASES {
         let golden = Golden::open(case, "decode.safetensors");
         let device = Device::flex();
         let (decoder, config) = load(&golden_dir(case), &device).unwrap();
@@ -145,7 +148,7 @@ fn greedy_continuation_by_full_passes_equals_the_reference_cache() {
             let logits = values(decoder.logits(token_tensor(&tokens, 1, seq, &device), &layout));
             let last = &logits[(seq - 1) * config.vocab_size..];
             let error = largest_difference(last, &expected[step * config.vocab_size..][..config.vocab_size]);
-            assert!(error < 1e-4, "{case}: logits before token {step} differ by {error}");
+            assert!(error < tolerance, "{case}: logits before token {step} differ by {error}");
             let best = (0..last.len()).max_by(|&a, &b| last[a].total_cmp(&last[b])).unwrap();
             assert_eq!(best as u32, token, "{case}: token {step}");
             tokens.push(token);
@@ -176,21 +179,49 @@ fn token_log_probs_are_the_negative_losses_and_follow_the_temperature() {
 }
 
 #[test]
-fn rotary_tables_equal_the_reference_at_far_positions() {
+fn rotary_tables_equal_the_reference_up_to_position_262143() {
     let golden = Golden::open("rope", "tables.safetensors");
-    let positions: Vec<u32> = golden.tokens("positions").into_iter().filter(|&position| position < 70_000).collect();
+    let positions = golden.tokens("positions");
+    assert_eq!(positions.last(), Some(&262_143));
     let layout = Layout::new(&positions, &vec![0; positions.len()], 1, positions.len(), &Device::flex());
-    for (case, head_dim, rope_theta) in [("qwen3", 128, 1e6), ("smollm2", 64, 1e5), ("qwen3-tied", 16, 1e6)] {
+    for (case, head_dim, rope_theta) in
+        [("qwen3", 128, 1e6), ("qwen3_5", 64, 1e7), ("smollm2", 64, 1e5), ("qwen3-tied", 16, 1e6)]
+    {
         let config = ModelConfig { head_dim, rope_theta, ..small_config(true) };
         let rotary = Decoder::init(&config, 1, &Device::flex()).rotary(&layout);
         for (name, table) in [("cos", rotary.cos), ("sin", rotary.sin)] {
-            let table: Vec<f32> = table.into_data().iter::<f32>().collect();
-            let found: Vec<f32> =
-                positions.iter().flat_map(|&p| table[p as usize * head_dim / 2..][..head_dim / 2].to_vec()).collect();
-            let expected = &golden.floats(&format!("{case}.{name}"))[..found.len()];
-            let error = largest_difference(&found, expected);
-            // Angles in single precision, as in the reference: one bit of a frequency would show as 0.004 here.
+            let found: Vec<f32> = table.into_data().iter::<f32>().collect();
+            let error = largest_difference(&found, &golden.floats(&format!("{case}.{name}")));
+            // Angles in single precision, as in the reference: one bit of a frequency would show as 0.008 there.
             assert!(error < 1e-5, "{case}: {name} differs by {error}");
         }
     }
+}
+
+#[test]
+fn a_llama_that_was_really_trained_has_the_logits_and_gradients_of_the_reference() {
+    let Some(shared) = shared() else { return };
+    let bytes = fs_err::read(shared.join("golden/stories260k/golden.safetensors")).unwrap();
+    let (golden, device) = (Golden::of(bytes), Device::flex().autodiff());
+    let (decoder, config) = load(&shared.join("models/stories260k"), &device).unwrap();
+    let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
+    let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
+    let layout = Layout::causal(batch, seq, &device);
+    let error = largest_difference(&values(decoder.logits(tokens.clone(), &layout)), &golden.floats("logits"));
+    assert!(error < 1e-4, "logits differ by {error}");
+    let (targets, weights) = shifted(&golden.integers("input_ids"), seq);
+    let loss = decoder.weighted_nll(tokens, &layout, &targets, &weights, 1.0);
+    let (found, expected) = (loss.clone().into_scalar::<f32>(), golden.floats("loss")[0]);
+    assert!((found - expected).abs() < 1e-5, "loss {found}, expected {expected}");
+    let mut gradients = Gradients::zeros(&decoder);
+    gradients.accumulate(&decoder, loss);
+    for name in golden.names().iter().filter_map(|name| name.strip_prefix("grad.")) {
+        let error = relative_norm(gradients.get(name), &golden.floats(&format!("grad.{name}")));
+        assert!(error < 1e-4, "gradient of {name}: relative norm of the error {error}");
+    }
+    let (prompt, story) = (golden.tokens("prompt_ids"), golden.tokens("greedy_tokens"));
+    let sampling = Sampling::greedy(story.len(), vec![]);
+    let request = Request { prompt, num_completions: 1, seed: 0, sampling };
+    let told = Generator::new(&decoder, &config).generate(&[request], &mut |_, _| ()).unwrap().remove(0).remove(0);
+    assert_eq!(told.tokens, story, "the reference's story");
 }

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test helper that cannot go on fails its test")]
 
 mod checkpoints;
+mod config;
 mod gguf;
 mod golden;
 mod gradients;

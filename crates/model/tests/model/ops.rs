@@ -75,17 +75,18 @@ fn rms_norm_equals_the_plain_one() {
 }
 
 #[test]
-fn norm_rotary_equals_the_plain_one() {
-    for [heads, dim] in [[3, 32], [5, 10], [1, 2]] {
+fn the_rotary_turn_equals_the_plain_one_of_whole_heads_and_of_parts() {
+    for [heads, dim, half] in [[3, 32, 16], [5, 10, 5], [1, 2, 1], [3, 33, 4], [2, 12, 1]] {
         let (batch, seq, positions) = (2, 45, 50);
         let (x, weight) = (leaf([batch, seq, heads, dim], 6), leaf([dim], 7));
         let rotary = RotaryTables {
-            cos: constant([positions, dim / 2], 8).inner(),
-            sin: constant([positions, dim / 2], 9).inner(),
+            cos: constant([positions, half], 8).inner(),
+            sin: constant([positions, half], 9).inner(),
             positions: integers((0..90).map(|i| i * 7 % 50).collect(), [batch, seq]),
         };
         let fused = ops::norm_rotary(x.clone(), weight.clone(), &rotary, 1e-5);
         compare!("norm_rotary", fused, plain::norm_rotary(x.clone(), weight.clone(), &rotary, 1e-5), x, weight);
+        compare!("rotary", ops::rotary(x.clone(), &rotary), plain::rotary(x.clone(), &rotary), x);
     }
 }
 

@@ -1,0 +1,45 @@
+//! A projection `x wᵀ + b`, the weight as published.
+
+use super::Source;
+use crate::ops;
+use burn::module::{Module, Param};
+use burn::tensor::Tensor;
+
+/// A matrix as published, `[outputs, inputs]`, and what is added after it.
+#[derive(Module, Debug)]
+pub struct Linear {
+    /// `[outputs, inputs]`.
+    pub weight: Param<Tensor<2>>,
+    /// `[outputs]`, where the family has one.
+    pub bias: Option<Param<Tensor<1>>>,
+}
+
+impl Linear {
+    pub(crate) fn new<E>(
+        source: &mut Source<'_, E>,
+        path: &str,
+        outputs: usize,
+        inputs: usize,
+        has_bias: bool,
+    ) -> Result<Linear, E> {
+        let weight = source.parameter(&format!("{path}.weight"), [outputs, inputs])?;
+        let bias = match has_bias {
+            true => Some(source.parameter(&format!("{path}.bias"), [outputs])?),
+            false => None,
+        };
+        Ok(Linear { weight, bias })
+    }
+
+    /// `x wᵀ + b`.
+    ///
+    /// # Shapes
+    /// - `x`: `[batch, seq, inputs]`
+    /// - output: `[batch, seq, outputs]`
+    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        let y = ops::linear(x, self.weight.val());
+        match &self.bias {
+            Some(bias) => y + bias.val().unsqueeze(),
+            None => y,
+        }
+    }
+}
