@@ -7,8 +7,11 @@
 
 pub mod adamw;
 pub mod attention;
+pub mod convolution;
 pub mod cross_entropy;
+pub mod delta_rule;
 pub mod embedding;
+pub mod experts;
 pub mod matmul;
 pub mod norm;
 pub mod rotary;

@@ -20,6 +20,12 @@ impl<'a> Matrix<'a> {
         Matrix { values, rows, columns, row_stride: columns, column_stride: 1 }
     }
 
+    /// A row whose values lie one after another.
+    pub(crate) fn row(&self, index: usize) -> &'a [f32] {
+        assert_eq!(self.column_stride, 1, "matrix: a row of a transposed matrix is not a slice");
+        &self.values[index * self.row_stride..][..self.columns]
+    }
+
     /// The same values read as columns: no copy.
     pub fn transposed(self) -> Matrix<'a> {
         Matrix {
@@ -97,6 +103,13 @@ fn product(out: &mut [f32], a: Matrix<'_>, b: Matrix<'_>, scale: f32, accumulate
             parallelism,
         );
     }
+}
+
+/// The fewest rows from which on the bits of a row of `x wᵀ` no longer depend on how many rows `x` has: below, `gemm` has
+/// other kernels for very small products, and other blocks of the sum for small ones with a long sum.
+pub(crate) fn fewest_rows_of_the_same_bits(inputs: usize, outputs: usize) -> usize {
+    let beyond_blocks = if outputs <= 64 && inputs > 512 { 65 } else { 2 };
+    beyond_blocks.max(256 / outputs.max(1) + 1)
 }
 
 /// `y = x wᵀ`: `x` is `[rows, inputs]`, `weight` is `[outputs, inputs]` as published.

@@ -125,6 +125,48 @@ impl<B: Kernels> Backward<B, 3> for Attention {
     }
 }
 
+#[derive(Debug)]
+struct Experts;
+
+impl<B: Kernels> Backward<B, 4> for Experts {
+    type State = ([Float<B>; 4], IntTensor<B>);
+
+    fn backward(self, ops: Ops<Self::State, 4>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let (inputs, choices) = ops.state;
+        let gradients = B::experts_backward(&inputs, &choices, &dy);
+        register::<B, 4>(grads, ops.parents.map(|parent| parent.map(|node| node.id)), gradients);
+    }
+}
+
+#[derive(Debug)]
+struct CausalConvolution;
+
+impl<B: Kernels> Backward<B, 2> for CausalConvolution {
+    type State = (Float<B>, Float<B>, IntTensor<B>);
+
+    fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let (x, weight, first_keys) = ops.state;
+        let gradients = B::causal_convolution_backward(&x, &weight, &first_keys, &dy);
+        register::<B, 2>(grads, ops.parents.map(|parent| parent.map(|node| node.id)), gradients);
+    }
+}
+
+#[derive(Debug)]
+struct DeltaRule;
+
+impl<B: Kernels> Backward<B, 5> for DeltaRule {
+    type State = ([Float<B>; 5], IntTensor<B>);
+
+    fn backward(self, ops: Ops<Self::State, 5>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let (inputs, first_keys) = ops.state;
+        let gradients = B::delta_rule_backward(&inputs, &first_keys, &dy);
+        register::<B, 5>(grads, ops.parents.map(|parent| parent.map(|node| node.id)), gradients);
+    }
+}
+
 /// Its gradients are made in the forward pass, where the logits are at hand.
 #[derive(Debug)]
 struct LinearCrossEntropy;
@@ -220,6 +262,52 @@ impl<B: Kernels + DecoderOps, C: CheckpointStrategy> DecoderOps for Autodiff<B, 
         match Attention.prepare::<C>([q_node, k_node, v_node]).compute_bound().stateful() {
             OpsKind::Tracked(prep) => prep.finish((inputs, first_keys, [out.clone(), log_sums]), out),
             OpsKind::UnTracked(prep) => prep.finish(out),
+        }
+    }
+
+    fn experts(
+        x: Float<Self>,
+        gate_up: Float<Self>,
+        down: Float<Self>,
+        weights: Float<Self>,
+        choices: IntTensor<Self>,
+    ) -> Float<Self> {
+        let ((x, x_node), (gate_up, gate_up_node)) = (x.into_parts(), gate_up.into_parts());
+        let ((down, down_node), (weights, weights_node)) = (down.into_parts(), weights.into_parts());
+        let inputs = [x, gate_up, down, weights];
+        let y = B::experts_forward(&inputs, &choices);
+        let nodes = [x_node, gate_up_node, down_node, weights_node];
+        match Experts.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => prep.finish((inputs, choices), y),
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+
+    fn causal_convolution(x: Float<Self>, weight: Float<Self>, first_keys: IntTensor<Self>) -> Float<Self> {
+        let ((x, x_node), (weight, weight_node)) = (x.into_parts(), weight.into_parts());
+        let y = B::causal_convolution_forward(&x, &weight, &first_keys);
+        match CausalConvolution.prepare::<C>([x_node, weight_node]).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => prep.finish((x, weight, first_keys), y),
+            OpsKind::UnTracked(prep) => prep.finish(y),
+        }
+    }
+
+    fn delta_rule(
+        q: Float<Self>,
+        k: Float<Self>,
+        v: Float<Self>,
+        log_decay: Float<Self>,
+        beta: Float<Self>,
+        first_keys: IntTensor<Self>,
+    ) -> Float<Self> {
+        let ((q, q_node), (k, k_node), (v, v_node)) = (q.into_parts(), k.into_parts(), v.into_parts());
+        let ((log_decay, log_decay_node), (beta, beta_node)) = (log_decay.into_parts(), beta.into_parts());
+        let inputs = [q, k, v, log_decay, beta];
+        let y = B::delta_rule_forward(&inputs, &first_keys);
+        let nodes = [q_node, k_node, v_node, log_decay_node, beta_node];
+        match DeltaRule.prepare::<C>(nodes).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => prep.finish((inputs, first_keys), y),
+            OpsKind::UnTracked(prep) => prep.finish(y),
         }
     }
 

@@ -8,7 +8,10 @@ use burn::tensor::TensorData;
 use std::borrow::Cow;
 use worldloom_kernels as kernels;
 use worldloom_kernels::attention::{Attended, Heads};
+use worldloom_kernels::convolution::Tokens;
 use worldloom_kernels::cross_entropy::{Loss, Targets};
+use worldloom_kernels::delta_rule::{DeltaHeads, DeltaInputs};
+use worldloom_kernels::experts::{Choices, Experts};
 use worldloom_kernels::rotary::Rotary;
 
 impl Kernels for Flex {
@@ -142,6 +145,87 @@ impl Kernels for Flex {
         [like(dq, q), like(dk, k), like(dv, v)]
     }
 
+    fn experts_forward(inputs: &[FlexTensor; 4], choices: &FlexTensor) -> FlexTensor {
+        let [x, gate_up, down, weights] = inputs;
+        let (gate_up_values, down_values) = (floats(gate_up), floats(down));
+        let (choices, weights_values) = (integers(choices), floats(weights));
+        let experts = experts_of(gate_up, &gate_up_values, &down_values);
+        let choices = Choices { experts: &choices, weights: &weights_values, per_token: last(weights) };
+        like(kernels::experts::experts(&floats(x), experts, choices), x)
+    }
+
+    fn experts_backward(inputs: &[FlexTensor; 4], choices: &FlexTensor, dy: &FlexTensor) -> [FlexTensor; 4] {
+        let [x, gate_up, down, weights] = inputs;
+        let (gate_up_values, down_values) = (floats(gate_up), floats(down));
+        let (choices, weights_values) = (integers(choices), floats(weights));
+        let experts = experts_of(gate_up, &gate_up_values, &down_values);
+        let choices = Choices { experts: &choices, weights: &weights_values, per_token: last(weights) };
+        let gradients = kernels::experts::experts_backward(&floats(x), experts, choices, &floats(dy));
+        [
+            like(gradients.x, x),
+            like(gradients.gate_up, gate_up),
+            like(gradients.down, down),
+            like(gradients.weights, weights),
+        ]
+    }
+
+    fn causal_convolution_forward(x: &FlexTensor, weight: &FlexTensor, first_keys: &FlexTensor) -> FlexTensor {
+        let [_, seq] = dims(first_keys);
+        let tokens = Tokens { seq, first_keys: &integers(first_keys) };
+        like(kernels::convolution::causal_convolution(&floats(x), &floats(weight), tokens, last(weight)), x)
+    }
+
+    fn causal_convolution_backward(
+        x: &FlexTensor,
+        weight: &FlexTensor,
+        first_keys: &FlexTensor,
+        dy: &FlexTensor,
+    ) -> [FlexTensor; 2] {
+        let [_, seq] = dims(first_keys);
+        let tokens = Tokens { seq, first_keys: &integers(first_keys) };
+        let (dx, dw) = kernels::convolution::causal_convolution_backward(
+            &floats(x),
+            &floats(weight),
+            tokens,
+            last(weight),
+            &floats(dy),
+        );
+        [like(dx, x), like(dw, weight)]
+    }
+
+    fn delta_rule_forward(inputs: &[FlexTensor; 5], first_keys: &FlexTensor) -> FlexTensor {
+        let [q, k, v, log_decay, beta] = inputs;
+        let rule = DeltaInputs {
+            q: &floats(q),
+            k: &floats(k),
+            v: &floats(v),
+            log_decay: &floats(log_decay),
+            beta: &floats(beta),
+            first_keys: &integers(first_keys),
+        };
+        like(kernels::delta_rule::delta_rule(rule, delta_heads(q, v)), v)
+    }
+
+    fn delta_rule_backward(inputs: &[FlexTensor; 5], first_keys: &FlexTensor, dy: &FlexTensor) -> [FlexTensor; 5] {
+        let [q, k, v, log_decay, beta] = inputs;
+        let rule = DeltaInputs {
+            q: &floats(q),
+            k: &floats(k),
+            v: &floats(v),
+            log_decay: &floats(log_decay),
+            beta: &floats(beta),
+            first_keys: &integers(first_keys),
+        };
+        let gradients = kernels::delta_rule::delta_rule_backward(rule, delta_heads(q, v), &floats(dy));
+        [
+            like(gradients.q, q),
+            like(gradients.k, k),
+            like(gradients.v, v),
+            like(gradients.log_decay, log_decay),
+            like(gradients.beta, beta),
+        ]
+    }
+
     fn linear_cross_entropy_forward(
         hidden: &FlexTensor,
         weight: &FlexTensor,
@@ -220,6 +304,31 @@ impl DecoderOps for Flex {
         out
     }
 
+    fn experts(
+        x: Float<Self>,
+        gate_up: Float<Self>,
+        down: Float<Self>,
+        weights: Float<Self>,
+        choices: IntTensor<Self>,
+    ) -> Float<Self> {
+        Self::experts_forward(&[x, gate_up, down, weights], &choices)
+    }
+
+    fn causal_convolution(x: Float<Self>, weight: Float<Self>, first_keys: IntTensor<Self>) -> Float<Self> {
+        Self::causal_convolution_forward(&x, &weight, &first_keys)
+    }
+
+    fn delta_rule(
+        q: Float<Self>,
+        k: Float<Self>,
+        v: Float<Self>,
+        log_decay: Float<Self>,
+        beta: Float<Self>,
+        first_keys: IntTensor<Self>,
+    ) -> Float<Self> {
+        Self::delta_rule_forward(&[q, k, v, log_decay, beta], &first_keys)
+    }
+
     fn linear_cross_entropy(
         hidden: Float<Self>,
         weight: Float<Self>,
@@ -276,6 +385,16 @@ fn heads(q: &FlexTensor, k: &FlexTensor) -> Heads {
     let [batch, seq, query_heads, head_dim] = dims(q);
     let [_, _, kv_heads, _] = dims(k);
     Heads { batch, seq, query_heads, kv_heads, head_dim }
+}
+
+fn experts_of<'a>(gate_up: &FlexTensor, gate_up_values: &'a [f32], down: &'a [f32]) -> Experts<'a> {
+    let [num_experts, both, hidden] = dims(gate_up);
+    Experts { gate_up: gate_up_values, down, num_experts, hidden, inner: both / 2 }
+}
+
+fn delta_heads(q: &FlexTensor, v: &FlexTensor) -> DeltaHeads {
+    let ([batch, seq, key_heads, key_dim], [_, _, value_heads, value_dim]) = (dims(q), dims(v));
+    DeltaHeads { batch, seq, key_heads, value_heads, key_dim, value_dim }
 }
 
 fn tensor(values: Vec<f32>, shape: &[usize]) -> FlexTensor {

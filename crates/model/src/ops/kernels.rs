@@ -62,6 +62,27 @@ pub trait Kernels: Backend {
         outputs: &[Float<Self>; 2],
         dy: &Float<Self>,
     ) -> [Float<Self>; 3];
+    /// The chosen experts of every token; `inputs` are the tokens, gate and up, down, and the weights of the choices.
+    fn experts_forward(inputs: &[Float<Self>; 4], choices: &IntTensor<Self>) -> Float<Self>;
+    /// Gradients to the four inputs.
+    fn experts_backward(inputs: &[Float<Self>; 4], choices: &IntTensor<Self>, dy: &Float<Self>) -> [Float<Self>; 4];
+    /// The convolution and its activation.
+    fn causal_convolution_forward(x: &Float<Self>, weight: &Float<Self>, first_keys: &IntTensor<Self>) -> Float<Self>;
+    /// Gradients to the input and the weight.
+    fn causal_convolution_backward(
+        x: &Float<Self>,
+        weight: &Float<Self>,
+        first_keys: &IntTensor<Self>,
+        dy: &Float<Self>,
+    ) -> [Float<Self>; 2];
+    /// The gated delta rule; `inputs` are queries, keys, values, logarithms of decays and steps.
+    fn delta_rule_forward(inputs: &[Float<Self>; 5], first_keys: &IntTensor<Self>) -> Float<Self>;
+    /// Gradients to the five inputs.
+    fn delta_rule_backward(
+        inputs: &[Float<Self>; 5],
+        first_keys: &IntTensor<Self>,
+        dy: &Float<Self>,
+    ) -> [Float<Self>; 5];
     /// The weighted total followed by each row's loss, `[1 + rows]`.
     fn linear_cross_entropy_forward(
         hidden: &Float<Self>,
@@ -114,6 +135,29 @@ pub trait DecoderOps: Backend {
         q: FloatTensor<Self>,
         k: FloatTensor<Self>,
         v: FloatTensor<Self>,
+        first_keys: IntTensor<Self>,
+    ) -> FloatTensor<Self>;
+    /// See [`super::experts`].
+    fn experts(
+        x: FloatTensor<Self>,
+        gate_up: FloatTensor<Self>,
+        down: FloatTensor<Self>,
+        weights: FloatTensor<Self>,
+        choices: IntTensor<Self>,
+    ) -> FloatTensor<Self>;
+    /// See [`super::causal_convolution`].
+    fn causal_convolution(
+        x: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        first_keys: IntTensor<Self>,
+    ) -> FloatTensor<Self>;
+    /// See [`super::delta_rule`].
+    fn delta_rule(
+        q: FloatTensor<Self>,
+        k: FloatTensor<Self>,
+        v: FloatTensor<Self>,
+        log_decay: FloatTensor<Self>,
+        beta: FloatTensor<Self>,
         first_keys: IntTensor<Self>,
     ) -> FloatTensor<Self>;
     /// The total, which carries the gradient, followed by each row's loss, which does not.

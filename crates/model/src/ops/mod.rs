@@ -26,6 +26,23 @@ pub struct RotaryTables {
     pub positions: Tensor<2, Int>,
 }
 
+/// What the gated delta rule reads; see [`delta_rule`].
+#[derive(Clone, Debug)]
+pub struct DeltaInputs {
+    /// Queries, scaled already, `[batch, seq, key_heads, key_dim]`.
+    pub q: Tensor<4>,
+    /// Keys of length at most 1, as the queries.
+    pub k: Tensor<4>,
+    /// Values, `[batch, seq, value_heads, value_dim]`.
+    pub v: Tensor<4>,
+    /// Logarithm of each token's decay, at most 0, `[batch, seq, value_heads]`.
+    pub log_decay: Tensor<3>,
+    /// How far each token moves the state, 0 to 1, `[batch, seq, value_heads]`.
+    pub beta: Tensor<3>,
+    /// First position of the row that each token may see, `[batch, seq]`.
+    pub first_keys: Tensor<2, Int>,
+}
+
 /// What each row of hidden states should have said; see [`linear_cross_entropy`].
 #[derive(Clone, Debug)]
 pub struct RowTargets {
@@ -130,6 +147,63 @@ pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, first_keys: Tensor<2,
         q.into_dispatch(),
         k.into_dispatch(),
         v.into_dispatch(),
+        first_keys.into_dispatch(),
+    ))
+}
+
+/// The chosen experts of every token: `Σ weight · down_e(silu(gate_e x) · up_e x)`.
+///
+/// # Shapes
+/// - `x`, output: `[batch, seq, hidden]`
+/// - `gate_up`: `[experts, 2 · inner, hidden]`, per expert first the gate's rows
+/// - `down`: `[experts, hidden, inner]`
+/// - `weights`, `choices`: `[batch, seq, chosen]`
+pub fn experts(
+    x: Tensor<3>,
+    gate_up: Tensor<3>,
+    down: Tensor<3>,
+    weights: Tensor<3>,
+    choices: Tensor<3, Int>,
+) -> Tensor<3> {
+    assert_eq!(weights.dims(), choices.dims(), "experts: one weight per choice");
+    Tensor::from_dispatch(<Dispatch as DecoderOps>::experts(
+        x.into_dispatch(),
+        gate_up.into_dispatch(),
+        down.into_dispatch(),
+        weights.into_dispatch(),
+        choices.into_dispatch(),
+    ))
+}
+
+/// `silu` of the causal convolution of every channel by itself; what stands before a document counts as zero.
+///
+/// # Shapes
+/// - `x`, output: `[batch, seq, channels]`
+/// - `weight`: `[channels, 1, kernel]`, the last of a channel for the token itself
+/// - `first_keys`: `[batch, seq]`
+pub fn causal_convolution(x: Tensor<3>, weight: Tensor<3>, first_keys: Tensor<2, Int>) -> Tensor<3> {
+    let ([_, _, channels], [filters, _, _]) = (x.dims(), weight.dims());
+    assert_eq!(channels, filters, "causal_convolution: one filter per channel");
+    Tensor::from_dispatch(<Dispatch as DecoderOps>::causal_convolution(
+        x.into_dispatch(),
+        weight.into_dispatch(),
+        first_keys.into_dispatch(),
+    ))
+}
+
+/// The gated delta rule (arXiv 2412.06464). From an empty state at a document's start, for every token
+/// `S ← exp(g) S; S ← S + k (β (v − Sᵀ k))ᵀ; o = Sᵀ q`. Value head `h` uses key head `h * key_heads / value_heads`.
+///
+/// # Shapes
+/// - output: as the values, `[batch, seq, value_heads, value_dim]`
+pub fn delta_rule(inputs: DeltaInputs) -> Tensor<4> {
+    let DeltaInputs { q, k, v, log_decay, beta, first_keys } = inputs;
+    Tensor::from_dispatch(<Dispatch as DecoderOps>::delta_rule(
+        q.into_dispatch(),
+        k.into_dispatch(),
+        v.into_dispatch(),
+        log_decay.into_dispatch(),
+        beta.into_dispatch(),
         first_keys.into_dispatch(),
     ))
 }

@@ -1,6 +1,6 @@
 //! The same operations from burn's own, differentiable by burn: slower, and the reference of the fused ones.
 
-use super::{RotaryTables, RowLoss, RowTargets};
+use super::{DeltaInputs, RotaryTables, RowLoss, RowTargets};
 use burn::tensor::{Bool, Int, Tensor, TensorData, activation};
 
 /// See [`super::embedding`].
@@ -68,6 +68,74 @@ fn hidden_keys(first_keys: Tensor<2, Int>, heads: usize) -> Tensor<4, Bool> {
         .map(|(p, k)| !visible(p, k))
         .collect();
     Tensor::<4, Bool>::from_data(TensorData::new(hidden, [batch, 1, seq, seq]), &device).repeat_dim(1, heads)
+}
+
+/// See [`super::experts`]: every expert for every token, with weight 0 where it was not chosen.
+pub fn experts(
+    x: Tensor<3>,
+    gate_up: Tensor<3>,
+    down: Tensor<3>,
+    weights: Tensor<3>,
+    choices: Tensor<3, Int>,
+) -> Tensor<3> {
+    let [num_experts, both, hidden] = gate_up.dims();
+    let of_expert = |expert: usize| {
+        let gate_up = gate_up.clone().narrow(0, expert, 1).reshape([both, hidden]);
+        let gate_up = linear(x.clone(), gate_up);
+        let activated = swiglu(gate_up.clone().narrow(2, 0, both / 2), gate_up.narrow(2, both / 2, both / 2));
+        let chosen = choices.clone().equal_elem(expert as i32);
+        let weight = (weights.clone() * Tensor::<3>::from_inner(chosen.float())).sum_dim(2);
+        linear(activated, down.clone().narrow(0, expert, 1).reshape([hidden, both / 2])) * weight
+    };
+    (0..num_experts).map(of_expert).reduce(|sum, part| sum + part).expect("at least one expert")
+}
+
+/// See [`super::causal_convolution`].
+pub fn causal_convolution(x: Tensor<3>, weight: Tensor<3>, first_keys: Tensor<2, Int>) -> Tensor<3> {
+    let ([batch, seq, channels], [_, _, kernel]) = (x.dims(), weight.dims());
+    let device = x.device();
+    let first_keys: Vec<i64> = first_keys.into_data().iter::<i64>().collect();
+    let of_offset = |back: usize| {
+        let seen: Vec<f32> = (0..batch * seq)
+            .map(|token| if (token % seq) as i64 - back as i64 >= first_keys[token] { 1.0 } else { 0.0 })
+            .collect();
+        let seen = Tensor::<3>::from_data(TensorData::new(seen, [batch, seq, 1]), &device);
+        let nothing = |len: usize| Tensor::<3>::zeros([batch, len, channels], &device);
+        let shifted = match back {
+            0 => x.clone(),
+            back if back >= seq => nothing(seq),
+            back => Tensor::cat(vec![nothing(back), x.clone().narrow(1, 0, seq - back)], 1),
+        };
+        shifted * seen * weight.clone().narrow(2, kernel - 1 - back, 1).reshape([1, 1, channels])
+    };
+    activation::silu((0..kernel).map(of_offset).reduce(|sum, part| sum + part).expect("a kernel of at least one"))
+}
+
+/// See [`super::delta_rule`]: one token after the other, by the definition.
+pub fn delta_rule(inputs: DeltaInputs) -> Tensor<4> {
+    let DeltaInputs { q, k, v, log_decay, beta, first_keys } = inputs;
+    let ([batch, seq, key_heads, key_dim], [_, _, heads, value_dim]) = (q.dims(), v.dims());
+    let device = v.device();
+    let first_keys: Vec<i64> = first_keys.into_data().iter::<i64>().collect();
+    let repeated = |x: &Tensor<4>, position: usize| {
+        let x = x.clone().narrow(1, position, 1).reshape([batch, key_heads, 1, key_dim]);
+        x.repeat_dim(2, heads / key_heads).reshape([batch, heads, key_dim, 1])
+    };
+    let number = |x: &Tensor<3>, position: usize| x.clone().narrow(1, position, 1).reshape([batch, heads, 1, 1]);
+    let mut state = Tensor::<4>::zeros([batch, heads, key_dim, value_dim], &device);
+    let mut outputs = Vec::with_capacity(seq);
+    for position in 0..seq {
+        let goes_on = |row: usize| if first_keys[row * seq + position] == position as i64 { 0.0f32 } else { 1.0 };
+        let goes_on: Vec<f32> = (0..batch).map(goes_on).collect();
+        let goes_on = Tensor::<4>::from_data(TensorData::new(goes_on, [batch, 1, 1, 1]), &device);
+        let (q, k) = (repeated(&q, position), repeated(&k, position));
+        let v = v.clone().narrow(1, position, 1).reshape([batch, heads, 1, value_dim]);
+        state = state * goes_on * number(&log_decay, position).exp();
+        let error = v - (state.clone() * k.clone()).sum_dim(2);
+        state = state + k * (error * number(&beta, position));
+        outputs.push((state.clone() * q).sum_dim(2).reshape([batch, 1, heads, value_dim]));
+    }
+    Tensor::cat(outputs, 1)
 }
 
 /// See [`super::linear_cross_entropy`].

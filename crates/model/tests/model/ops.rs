@@ -2,7 +2,7 @@
 
 use crate::support::random;
 use burn::tensor::{Device, Int, Tensor, TensorData};
-use worldloom_model::ops::{self, RotaryTables, RowTargets, plain};
+use worldloom_model::ops::{self, DeltaInputs, RotaryTables, RowTargets, plain};
 
 fn device() -> Device {
     Device::flex().autodiff()
@@ -104,12 +104,7 @@ fn attention_equals_the_plain_one_for_one_document_and_many() {
         for documents in [1, 4] {
             let q = leaf([batch, seq, query_heads, dim], 12);
             let (k, v) = (leaf([batch, seq, kv_heads, dim], 13), leaf([batch, seq, kv_heads, dim], 14));
-            let len = seq.div_ceil(documents) as i32;
-            let first_keys = (0..batch).flat_map(|row| {
-                // Other boundaries in each row.
-                (0..seq as i32).map(move |position| (position + row as i32).div_euclid(len) * len - row as i32)
-            });
-            let first_keys = integers(first_keys.map(|first| first.max(0)).collect(), [batch, seq]);
+            let first_keys = first_keys(batch, seq, documents);
             let fused = ops::attention(q.clone(), k.clone(), v.clone(), first_keys.clone());
             let plain = plain::attention(q.clone(), k.clone(), v.clone(), first_keys);
             if seq == 1 {
@@ -118,6 +113,77 @@ fn attention_equals_the_plain_one_for_one_document_and_many() {
                 compare!("attention", fused, plain, q, k, v);
             }
         }
+    }
+}
+
+/// First keys of rows that are cut into documents of about equal length, at other places in each row.
+fn first_keys(batch: usize, seq: usize, documents: usize) -> Tensor<2, Int> {
+    let len = seq.div_ceil(documents) as i32;
+    let row = move |row: usize| {
+        (0..seq as i32).map(move |position| ((position + row as i32).div_euclid(len) * len - row as i32).max(0))
+    };
+    integers((0..batch).flat_map(row).collect(), [batch, seq])
+}
+
+#[test]
+fn the_causal_convolution_equals_the_plain_one() {
+    for [batch, seq, channels, kernel] in [[2, 150, 24, 4], [1, 3, 5, 4], [3, 70, 7, 1], [1, 65, 16, 2]] {
+        for documents in [1, 4, seq] {
+            let (x, weight) = (leaf([batch, seq, channels], 21), leaf([channels, 1, kernel], 22));
+            let first_keys = first_keys(batch, seq, documents);
+            let fused = ops::causal_convolution(x.clone(), weight.clone(), first_keys.clone());
+            compare!("convolution", fused, plain::causal_convolution(x.clone(), weight.clone(), first_keys), x, weight);
+        }
+    }
+}
+
+#[test]
+fn the_delta_rule_equals_its_definition_for_one_document_and_many() {
+    // Slow and fast decays: the state of a long document must still be there, and must go.
+    for [batch, seq, key_heads, heads, key_dim, value_dim] in
+        [[2, 150, 2, 4, 8, 12], [1, 64, 1, 1, 16, 16], [1, 65, 3, 3, 5, 7], [3, 1, 1, 2, 4, 3]]
+    {
+        for documents in [1, 3] {
+            let unit = |seed| {
+                let x = constant([batch, seq, key_heads, key_dim], seed);
+                (x.clone() / x.square().sum_dim(3).sqrt()).detach().require_grad()
+            };
+            let (q, k, v) = (unit(23), unit(24), leaf([batch, seq, heads, value_dim], 25));
+            let numbers = |seed| constant::<3>([batch, seq, heads], seed);
+            let log_decay = (numbers(26).abs().powi_scalar(4) * -3.0).detach().require_grad();
+            let beta = numbers(27).abs().detach().require_grad();
+            let inputs = DeltaInputs {
+                q: q.clone(),
+                k: k.clone(),
+                v: v.clone(),
+                log_decay: log_decay.clone(),
+                beta: beta.clone(),
+                first_keys: first_keys(batch, seq, documents.min(seq)),
+            };
+            let fused = ops::delta_rule(inputs.clone());
+            if seq == 1 {
+                close("delta rule of one token", fused, plain::delta_rule(inputs));
+            } else {
+                compare!("delta rule", fused, plain::delta_rule(inputs), q, k, v, log_decay, beta);
+            }
+        }
+    }
+}
+
+#[test]
+fn experts_equal_every_expert_for_every_token() {
+    for [tokens, num_experts, per_token, hidden, inner] in [[75, 6, 2, 20, 12], [3, 8, 3, 8, 5], [130, 1, 1, 16, 8]] {
+        let x = leaf([2, tokens, hidden], 28);
+        let (gate_up, down) = (leaf([num_experts, 2 * inner, hidden], 29), leaf([num_experts, hidden, inner], 30));
+        let weights = leaf([2, tokens, per_token], 31);
+        // Each token's own run of experts; the last expert of the second case is never chosen.
+        let most = if num_experts == 8 { 7 } else { num_experts };
+        let choice = |i: usize| ((i / per_token * 5 + i % per_token) % most) as i32;
+        let choices: Tensor<3, Int> =
+            integers((0..2 * tokens * per_token).map(choice).collect(), [2, tokens, per_token]);
+        let fused = ops::experts(x.clone(), gate_up.clone(), down.clone(), weights.clone(), choices.clone());
+        let plain = plain::experts(x.clone(), gate_up.clone(), down.clone(), weights.clone(), choices);
+        compare!("experts", fused, plain, x, gate_up, down, weights);
     }
 }
 
