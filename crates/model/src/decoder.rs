@@ -6,8 +6,8 @@
 //! everything else is made of them.
 
 use crate::ops::{self, RotaryTables, RowLoss, RowTargets};
-use crate::parts::{Attention, Linear, Mlp, Norm, Source, Values, rope};
-use crate::{Layout, ModelConfig};
+use crate::parts::{Attention, GatedDeltaNet, Linear, Mlp, Moe, Norm, Routing, Source, Values, rope};
+use crate::{FeedForwardKind, Layout, Mixer, ModelConfig};
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
@@ -32,36 +32,70 @@ pub struct Backbone {
     pub norm: Norm,
 }
 
-/// Attention and feed-forward part, each behind its norm and added to the stream.
+/// A mixer of tokens and a feed-forward part, each behind its norm and added to the stream.
 #[derive(Module, Debug)]
 pub struct Block {
-    /// Norm before attention.
+    /// Norm before the mixer.
     pub input_layernorm: Norm,
-    /// Attention.
-    pub self_attn: Attention,
+    /// The mixer, where it is attention.
+    pub self_attn: Option<Attention>,
+    /// The mixer, where it is a gated delta-net.
+    pub linear_attn: Option<GatedDeltaNet>,
     /// Norm before the feed-forward part.
     pub post_attention_layernorm: Norm,
     /// The feed-forward part.
-    pub mlp: Mlp,
+    pub mlp: FeedForward,
+}
+
+/// What every token passes alone.
+#[derive(Module, Debug)]
+#[expect(clippy::large_enum_variant, reason = "one per block; the tensors behind it are what counts")]
+pub enum FeedForward {
+    /// The same for all.
+    Dense(Mlp),
+    /// A few of many, chosen by a router.
+    Experts(Moe),
 }
 
 impl Block {
-    fn new<E>(source: &mut Source<'_, E>, path: &str, config: &ModelConfig) -> Result<Block, E> {
-        let hidden = config.hidden_size;
-        Ok(Block {
-            input_layernorm: config.norm(source, &format!("{path}.input_layernorm"), hidden)?,
-            self_attn: Attention::new(source, &format!("{path}.self_attn"), config)?,
-            post_attention_layernorm: config.norm(source, &format!("{path}.post_attention_layernorm"), hidden)?,
-            mlp: Mlp::new(source, &format!("{path}.mlp"), hidden, config.intermediate_size)?,
-        })
+    fn new<E>(source: &mut Source<'_, E>, path: &str, config: &ModelConfig, layer: usize) -> Result<Block, E> {
+        let (design, hidden) = (&config.design, config.hidden_size);
+        let kind = design.layers[layer];
+        let input_layernorm = config.norm(source, &format!("{path}.input_layernorm"), hidden)?;
+        let (self_attn, linear_attn) = match (kind.mixer, &design.delta_net) {
+            (Mixer::DeltaNet, Some(shape)) => {
+                (None, Some(GatedDeltaNet::new(source, &format!("{path}.linear_attn"), config, shape)?))
+            }
+            _ => (Some(Attention::new(source, &format!("{path}.self_attn"), config)?), None),
+        };
+        let post_attention_layernorm = config.norm(source, &format!("{path}.post_attention_layernorm"), hidden)?;
+        let path = format!("{path}.mlp");
+        let mlp = match (kind.feed_forward, &design.experts) {
+            (FeedForwardKind::Experts, Some(shape)) => FeedForward::Experts(Moe::new(source, &path, config, shape)?),
+            _ => FeedForward::Dense(Mlp::new(source, &path, hidden, config.intermediate_size)?),
+        };
+        Ok(Block { input_layernorm, self_attn, linear_attn, post_attention_layernorm, mlp })
     }
 
     /// `[batch, seq, hidden]` to the same.
     fn forward(&self, stream: Tensor<3>, rotary: &RotaryTables, layout: &Layout) -> Tensor<3> {
-        let normed = self.input_layernorm.forward(stream.clone());
-        let stream = stream + self.self_attn.forward(normed, rotary, layout);
+        let stream = self.mix(stream, rotary, layout);
         let normed = self.post_attention_layernorm.forward(stream.clone());
-        stream + self.mlp.forward(normed)
+        stream
+            + match &self.mlp {
+                FeedForward::Dense(mlp) => mlp.forward(normed),
+                FeedForward::Experts(moe) => moe.forward(normed),
+            }
+    }
+
+    fn mix(&self, stream: Tensor<3>, rotary: &RotaryTables, layout: &Layout) -> Tensor<3> {
+        let normed = self.input_layernorm.forward(stream.clone());
+        let mixed = match (&self.self_attn, &self.linear_attn) {
+            (Some(attention), _) => attention.forward(normed, rotary, layout),
+            (None, Some(delta_net)) => delta_net.forward(normed, layout),
+            (None, None) => unreachable!("a block has a mixer"),
+        };
+        stream + mixed
     }
 }
 
@@ -73,7 +107,7 @@ impl Decoder {
         let embed_tokens = Linear::new(&mut source, "model.embed_tokens", vocabulary, hidden, false)?;
         let mut layers = Vec::with_capacity(config.num_hidden_layers);
         for layer in 0..config.num_hidden_layers {
-            layers.push(Block::new(&mut source, &format!("model.layers.{layer}"), config)?);
+            layers.push(Block::new(&mut source, &format!("model.layers.{layer}"), config, layer)?);
         }
         let norm = config.norm(&mut source, "model.norm", hidden)?;
         let lm_head = match config.tie_word_embeddings {
@@ -97,6 +131,14 @@ impl Decoder {
     /// One block over `[batch, seq, hidden]`.
     pub fn block(&self, index: usize, stream: Tensor<3>, rotary: &RotaryTables, layout: &Layout) -> Tensor<3> {
         self.model.layers[index].forward(stream, rotary, layout)
+    }
+
+    /// What the router of a block says of its input, `[batch, seq, hidden]`; none where the block has no experts.
+    pub fn routing(&self, index: usize, stream: Tensor<3>, rotary: &RotaryTables, layout: &Layout) -> Option<Routing> {
+        let block = &self.model.layers[index];
+        let FeedForward::Experts(moe) = &block.mlp else { return None };
+        let stream = block.mix(stream, rotary, layout);
+        Some(moe.route(block.post_attention_layernorm.forward(stream)))
     }
 
     /// The final norm and the output projection: `[batch, seq, hidden]` to `[batch, seq, vocabulary]`.

@@ -9,15 +9,19 @@ use rand_chacha::ChaCha8Rng;
 use std::convert::Infallible;
 
 impl Decoder {
-    /// Fresh weights: norms are ones, biases zeros, all else is normal with the config's `initializer_range` as its deviation.
+    /// Fresh weights: norms scale by 1, biases are zeros, the delta-net's decays are spread, all else is normal with the
+    /// config's `initializer_range` as its deviation.
     pub fn init(config: &ModelConfig, seed: u64, device: &Device) -> Decoder {
         let mut stream = 0;
         let decoder: Result<Decoder, Infallible> = Decoder::from_values(config, device, &mut |path, shape| {
             stream += 1;
             let len = shape.iter().product();
+            let scale = if config.design.has_zero_centred_norms { 0.0 } else { 1.0 };
             Ok(match shape {
                 [_] if path.ends_with(".bias") => vec![0.0; len],
-                [_] => vec![1.0; len],
+                [_] if path.ends_with(".dt_bias") || path.ends_with("linear_attn.norm.weight") => vec![1.0; len],
+                [_] if path.ends_with(".A_log") => rates(len, seed, stream),
+                [_] => vec![scale; len],
                 _ => normal(len, config.initializer_range, seed, stream),
             })
         });
@@ -26,6 +30,13 @@ impl Decoder {
             Err(never) => match never {},
         }
     }
+}
+
+/// Logarithms of rates spread evenly between 0 and 16, as published.
+fn rates(len: usize, seed: u64, stream: u64) -> Vec<f32> {
+    let mut generator = ChaCha8Rng::seed_from_u64(seed);
+    generator.set_stream(stream);
+    (0..len).map(|_| natural_logarithm(16.0 * (1.0 - generator.random::<f64>())) as f32).collect()
 }
 
 fn normal(len: usize, deviation: f64, seed: u64, stream: u64) -> Vec<f32> {

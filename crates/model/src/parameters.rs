@@ -125,12 +125,17 @@ impl Gradients {
 struct Path(Vec<String>);
 
 impl Path {
-    fn enter(&mut self, name: &str) {
-        self.0.push(name.to_owned());
+    /// The variant of an enum is no part of a name.
+    fn enter(&mut self, name: &str, container: &str) {
+        if !container.starts_with("Enum:") {
+            self.0.push(name.to_owned());
+        }
     }
 
-    fn exit(&mut self) {
-        self.0.pop();
+    fn exit(&mut self, container: &str) {
+        if !container.starts_with("Enum:") {
+            self.0.pop();
+        }
     }
 
     fn name(&self) -> String {
@@ -144,12 +149,12 @@ struct Reader<'a> {
 }
 
 impl ModuleVisitor for Reader<'_> {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.path.enter(name);
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
     }
 
-    fn exit_module(&mut self, _: &str, _: &str) {
-        self.path.exit();
+    fn exit_module(&mut self, _: &str, container: &str) {
+        self.path.exit(container);
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
@@ -165,12 +170,12 @@ struct Changer<'a> {
 }
 
 impl ModuleMapper for Changer<'_> {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.path.enter(name);
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
     }
 
-    fn exit_module(&mut self, _: &str, _: &str) {
-        self.path.exit();
+    fn exit_module(&mut self, _: &str, container: &str) {
+        self.path.exit(container);
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {

@@ -50,6 +50,11 @@ impl Keys {
         }
     }
 
+    /// As [`Keys::look`], for a key that decides a result.
+    pub(crate) fn look_required<T: DeserializeOwned>(&self, key: &str) -> Result<T, Error> {
+        self.look(key)?.ok_or_else(|| Error::MissingKey { key: key.to_owned() })
+    }
+
     pub(super) fn token_ids(&mut self, key: &str) -> Result<Vec<u32>, Error> {
         match self.0.get(key) {
             Some(Value::Array(_)) => Ok(self.optional(key)?.unwrap_or_default()),

@@ -3,12 +3,24 @@
 mod llama;
 mod qwen2;
 mod qwen3;
+mod qwen3_5;
+mod qwen3_5_moe;
+mod qwen3_moe;
+mod qwen3_next;
 
-use crate::config::Keys;
-use crate::{Design, Error};
+use crate::config::{Keys, invalid};
+use crate::{DeltaNetShape, Design, Error, ExpertShape, FeedForwardKind, Mixer};
 
 /// Every family that is read.
-const FAMILIES: [&Family; 3] = [&llama::FAMILY, &qwen2::FAMILY, &qwen3::FAMILY];
+const FAMILIES: [&Family; 7] = [
+    &llama::FAMILY,
+    &qwen2::FAMILY,
+    &qwen3::FAMILY,
+    &qwen3_moe::FAMILY,
+    &qwen3_next::FAMILY,
+    &qwen3_5::FAMILY,
+    &qwen3_5_moe::FAMILY,
+];
 
 /// What is fixed by `model_type`.
 pub(crate) struct Family {
@@ -40,4 +52,70 @@ pub(crate) fn find(model_type: &str) -> Option<&'static Family> {
 /// All names, for an error.
 pub(crate) fn names() -> String {
     FAMILIES.iter().flat_map(|family| family.model_types).copied().collect::<Vec<_>>().join(", ")
+}
+
+/// The design of a hybrid: three gated delta-nets to one gated attention, and zero-centred norms.
+fn hybrid(keys: &Keys, num_layers: usize, has_interleaved_projections: bool) -> Result<Design, Error> {
+    keys.only("attn_output_gate", &true.into())?;
+    let mut design = Design {
+        has_head_norms: true,
+        has_output_gate: true,
+        has_zero_centred_norms: true,
+        delta_net: Some(DeltaNetShape {
+            num_key_heads: keys.look_required("linear_num_key_heads")?,
+            num_value_heads: keys.look_required("linear_num_value_heads")?,
+            key_head_dim: keys.look_required("linear_key_head_dim")?,
+            value_head_dim: keys.look_required("linear_value_head_dim")?,
+            conv_kernel_dim: keys.look_required("linear_conv_kernel_dim")?,
+            has_interleaved_projections,
+        }),
+        ..Design::plain(num_layers)
+    };
+    let kinds: Option<Vec<String>> = keys.look("layer_types")?;
+    let interval: usize = keys.look("full_attention_interval")?.unwrap_or(4);
+    if interval == 0 {
+        return Err(invalid("full_attention_interval", interval, "at least 1"));
+    }
+    for (index, layer) in design.layers.iter_mut().enumerate() {
+        let is_linear = match &kinds {
+            Some(kinds) => kinds.get(index).is_some_and(|kind| kind == "linear_attention"),
+            None => (index + 1) % interval != 0,
+        };
+        layer.mixer = if is_linear { Mixer::DeltaNet } else { Mixer::Attention };
+    }
+    Ok(design)
+}
+
+/// Puts experts into a design's layers: all but those that `mlp_only_layers` and `decoder_sparse_step` leave dense.
+fn with_experts(design: Design, keys: &Keys, norm_topk_prob: bool, has_shared: bool) -> Result<Design, Error> {
+    let dense: Vec<usize> = keys.look("mlp_only_layers")?.unwrap_or_default();
+    let step: usize = keys.look("decoder_sparse_step")?.unwrap_or(1);
+    if step == 0 {
+        return Err(invalid("decoder_sparse_step", step, "at least 1"));
+    }
+    let mut design = Design { experts: Some(experts(keys, norm_topk_prob, has_shared)?), ..design };
+    for (index, layer) in design.layers.iter_mut().enumerate() {
+        if !dense.contains(&index) && (index + 1) % step == 0 {
+            layer.feed_forward = FeedForwardKind::Experts;
+        }
+    }
+    Ok(design)
+}
+
+fn experts(keys: &Keys, norm_topk_prob: bool, has_shared: bool) -> Result<ExpertShape, Error> {
+    // `transformers` writes the number of Qwen3's experts under another name than the hub has it.
+    let num_experts = match keys.look("num_experts")? {
+        Some(number) => number,
+        None => keys.look("num_local_experts")?.ok_or_else(|| Error::MissingKey { key: "num_experts".to_owned() })?,
+    };
+    Ok(ExpertShape {
+        num_experts,
+        num_experts_per_tok: keys.look_required("num_experts_per_tok")?,
+        moe_intermediate_size: keys.look_required("moe_intermediate_size")?,
+        shared_expert_intermediate_size: match has_shared {
+            true => Some(keys.look_required("shared_expert_intermediate_size")?),
+            false => None,
+        },
+        norm_topk_prob,
+    })
 }

@@ -4,11 +4,21 @@
 
 use crate::support::{Golden, golden_dir, largest_difference, relative_norm, shared, small_config};
 use burn::tensor::{Device, Tensor};
+use std::collections::BTreeSet;
 use worldloom_model::generate::{Generator, Request, Sampling};
 use worldloom_model::{Decoder, Gradients, Layout, ModelConfig, load, token_tensor};
 
 /// Case and tolerance.
-const CASES: [(&str, f32); 3] = [("qwen3-tied", 1e-4), ("qwen3-untied", 1e-4), ("qwen2-untied", 1e-4)];
+const CASES: [(&str, f32); 8] = [
+    ("qwen3-tied", 1e-4),
+    ("qwen3-untied", 1e-4),
+    ("qwen2-untied", 1e-4),
+    ("qwen3-moe-norm", 1e-4),
+    ("qwen3-moe-nonorm", 1e-4),
+    ("qwen3-next", 2e-3),
+    ("qwen3_5-dense", 2e-3),
+    ("qwen3_5-moe", 2e-3),
+];
 
 /// Targets and weights of labels that are not shifted: position `t` predicts label `t + 1`, −100 does not count.
 fn shifted(labels: &[i32], seq: usize) -> (Vec<u32>, Vec<f32>) {
@@ -26,17 +36,35 @@ fn values(tensor: Tensor<3>) -> Vec<f32> {
 fn check_gradients(decoder: &Decoder, golden: &Golden, loss: Tensor<1>, tolerance: f32) {
     let mut gradients = Gradients::zeros(decoder);
     gradients.accumulate(decoder, loss);
-    let mut checked = 0;
+    let mut unseen: BTreeSet<String> = golden.names().into_iter().filter(|name| name.starts_with("grad.")).collect();
     for (name, gradient) in gradients.iter() {
-        let error = relative_norm(gradient, &golden.floats(&format!("grad.{name}")));
-        assert!(error < f64::from(tolerance), "gradient of {name}: relative norm of the error {error}");
-        checked += 1;
+        for (name, part) in published_parts(name, gradient, &unseen) {
+            let error = relative_norm(part, &golden.floats(&name));
+            assert!(error < f64::from(tolerance), "{name}: relative norm of the error {error}");
+            unseen.remove(&name);
+        }
     }
-    let expected = golden.names().iter().filter(|name| name.starts_with("grad.")).count();
-    assert_eq!(checked, expected, "every gradient of the file is compared");
+    assert!(unseen.is_empty(), "every gradient of the file is compared, but not {unseen:?}");
     let norm = gradients.squared_norm().sqrt();
     let expected = f64::from(golden.floats("grad_norm")[0]);
     assert!((norm / expected - 1.0).abs() < f64::from(tolerance) / 10.0, "gradient norm {norm}, expected {expected}");
+}
+
+/// A parameter's gradient by the names in the file, where experts may have a tensor each.
+fn published_parts<'a>(name: &str, gradient: &'a [f32], names: &BTreeSet<String>) -> Vec<(String, &'a [f32])> {
+    let whole = format!("grad.{name}");
+    let Some((layer, projection)) = name.split_once(".experts.") else { return vec![(whole, gradient)] };
+    if names.contains(&whole) {
+        return vec![(whole, gradient)];
+    }
+    let projections: &[&str] = if projection == "gate_up_proj" { &["gate_proj", "up_proj"] } else { &["down_proj"] };
+    let of_expert =
+        |expert: usize| projections.iter().map(move |part| format!("grad.{layer}.experts.{expert}.{part}.weight"));
+    let parts: Vec<String> =
+        (0..).map(of_expert).take_while(|parts| parts.clone().all(|part| names.contains(&part))).flatten().collect();
+    assert!(!parts.is_empty(), "no gradient of {name} in the file");
+    let len = gradient.len() / parts.len();
+    parts.into_iter().zip(gradient.chunks_exact(len)).collect()
 }
 
 #[test]
@@ -57,7 +85,7 @@ fn logits_loss_and_every_gradient_equal_the_reference() {
         let losses = decoder.row_losses(tokens, &layout, &targets, &weights, 1.0);
         let loss: f32 = losses.total.clone().into_scalar();
         let expected = golden.floats("loss")[0];
-        assert!((loss - expected).abs() < 1e-5, "{case}: loss {loss}, expected {expected}");
+        assert!((loss - expected).abs() < tolerance / 10.0, "{case}: loss {loss}, expected {expected}");
         let rows: Vec<f32> = losses.nll.into_data().iter::<f32>().collect();
         let rows: Vec<f32> = rows.chunks(seq).flat_map(|row| row[..seq - 1].to_vec()).collect();
         let error = largest_difference(&rows, &golden.floats("nll"));
@@ -108,7 +136,7 @@ fn packed_documents_have_the_logits_and_gradients_of_each_alone() {
         assert_eq!(counted, golden.integers("n_valid")[0]);
         let loss = decoder.weighted_nll(tokens, &layout, &targets, &weights, 1.0);
         let (found, expected) = (loss.clone().into_scalar::<f32>(), golden.floats("loss")[0]);
-        assert!((found - expected).abs() < 1e-5, "{case}: packed loss {found}, expected {expected}");
+        assert!((found - expected).abs() < tolerance / 10.0, "{case}: packed loss {found}, expected {expected}");
         check_gradients(&decoder, &golden, loss, tolerance);
     }
 }
@@ -176,6 +204,55 @@ fn token_log_probs_are_the_negative_losses_and_follow_the_temperature() {
             assert!((f64::from(found[row]) - expected).abs() < 1e-4, "row {row} at temperature {temperature}");
         }
     }
+}
+
+#[test]
+fn routers_say_what_the_reference_says_and_balance_as_it_does() {
+    for case in ["qwen3-moe-norm", "qwen3-moe-nonorm", "qwen3-next", "qwen3_5-moe"] {
+        let golden = Golden::open(case, "golden.safetensors");
+        let device = Device::flex();
+        let (decoder, config) = load(&golden_dir(case), &device).unwrap();
+        let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
+        let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
+        let layout = Layout::causal(batch, seq, &device);
+        let rotary = decoder.rotary(&layout);
+        let shape = config.design.experts.unwrap();
+        let experts = shape.num_experts;
+        let (mut chosen, mut probable, mut rows) = (vec![0f64; experts], vec![0f64; experts], 0.0);
+        let mut stream = decoder.embed(tokens);
+        let mut routers = 0;
+        for layer in 0..config.num_hidden_layers {
+            if let Some(routing) = decoder.routing(layer, stream.clone(), &rotary, &layout) {
+                let logits = values(routing.logits);
+                let error = largest_difference(&logits, &golden.floats(&format!("router_logits.{routers}")));
+                assert!(error < 2e-3, "{case}: router {routers} differs by {error}");
+                routers += 1;
+                for row in logits.chunks(experts) {
+                    let total: f64 = row.iter().map(|&logit| f64::from(logit).exp()).sum();
+                    probable.iter_mut().zip(row).for_each(|(sum, &logit)| *sum += f64::from(logit).exp() / total);
+                    rows += 1.0;
+                }
+                routing.choices.into_data().iter::<i64>().for_each(|expert| chosen[expert as usize] += 1.0);
+            }
+            stream = decoder.block(layer, stream, &rotary, &layout);
+        }
+        let balance: f64 = chosen.iter().zip(&probable).map(|(f, p)| f / rows * p / rows).sum::<f64>() * experts as f64;
+        let expected = f64::from(golden.floats("aux_loss")[0]);
+        assert!((balance - expected).abs() < 1e-4, "{case}: balance {balance}, expected {expected}");
+    }
+}
+
+#[test]
+fn the_text_part_of_a_vision_language_checkpoint_is_the_text_model() {
+    let golden = Golden::open("qwen3_5-moe", "golden.safetensors");
+    let device = Device::flex();
+    let (decoder, config) = load(&golden_dir("qwen3_5-moe-vl"), &device).unwrap();
+    assert_eq!(config.outer.as_ref().unwrap()["model_type"], "qwen3_5_moe");
+    let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
+    let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
+    let logits = values(decoder.logits(tokens, &Layout::causal(batch, seq, &device)));
+    let error = largest_difference(&logits, &golden.floats("logits"));
+    assert!(error < 2e-3, "logits differ by {error}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Gradients summed by name, and parameters changed in place.
 
-use crate::support::{random_tokens, small_config};
+use crate::support::{random_tokens, small_config, small_config_of};
 use burn::tensor::{Device, Tensor};
 use worldloom_model::{Decoder, Gradients, Layout, token_tensor};
 
@@ -34,8 +34,17 @@ fn accumulated_micro_batches_add_up() {
 
 #[test]
 fn gradients_agree_with_finite_differences_of_the_loss() {
+    // A choice of experts has no slope, and a delta-net's output norm bends too fast for single precision: their
+    // gradients are left to the goldens.
+    for family in ["llama", "qwen2", "qwen3"] {
+        check_slopes(family);
+    }
+}
+
+/// The slope of the loss along each parameter's gradient is the gradient's norm.
+fn check_slopes(family: &str) {
     let device = Device::flex().autodiff();
-    let decoder = Decoder::init(&small_config(false), 2, &device);
+    let decoder = Decoder::init(&small_config_of(family), 2, &device);
     let mut gradients = Gradients::zeros(&decoder);
     gradients.accumulate(&decoder, loss(&decoder, 3, 1.0));
     let names: Vec<String> = gradients.iter().map(|(name, _)| name.to_owned()).collect();
@@ -53,7 +62,7 @@ fn gradients_agree_with_finite_differences_of_the_loss() {
             f64::from(loss(&moved, 3, 1.0).into_scalar::<f32>())
         };
         let slope = (moved(1.0) - moved(-1.0)) / (2.0 * step * norm);
-        assert!((slope / norm - 1.0).abs() < 0.05, "{name}: slope {slope}, gradient norm {norm}");
+        assert!((slope / norm - 1.0).abs() < 0.05, "{family}, {name}: slope {slope}, gradient norm {norm}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! Golden files and seeded numbers for the tests.
 
+use burn::tensor::Device;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
@@ -124,6 +125,35 @@ pub(crate) fn small_config(tied: bool) -> ModelConfig {
             "tie_word_embeddings": {tied}, "initializer_range": 0.2}}"#
     ))
     .unwrap()
+}
+
+/// Every family at odd sizes. Hybrids are two delta-nets and two attentions.
+pub(crate) const FAMILIES: [&str; 7] =
+    ["llama", "qwen2", "qwen3", "qwen3_moe", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"];
+
+/// A small config of a family, with the vocabulary, widths and positions of [`small_config`].
+pub(crate) fn small_config_of(family: &str) -> ModelConfig {
+    let head_dim = if family == "qwen2" || family == "llama" { "" } else { r#""head_dim": 16,"# };
+    let hidden = if head_dim.is_empty() { 48 } else { 40 };
+    ModelConfig::from_json(&format!(
+        r#"{{"model_type": "{family}", "vocab_size": 97, "hidden_size": {hidden}, "intermediate_size": 56,
+            "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, {head_dim}
+            "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "max_position_embeddings": 256,
+            "tie_word_embeddings": false, "initializer_range": 0.2, "full_attention_interval": 2,
+            "num_experts": 5, "num_experts_per_tok": 2, "moe_intermediate_size": 12,
+            "shared_expert_intermediate_size": 20, "linear_conv_kernel_dim": 4, "linear_key_head_dim": 8,
+            "linear_value_head_dim": 6, "linear_num_key_heads": 2, "linear_num_value_heads": 4}}"#
+    ))
+    .unwrap()
+}
+
+/// Fresh weights whose delta-nets forget slowly, so that what leaks from one document into the next cannot hide.
+pub(crate) fn slow_decoder(config: &ModelConfig, seed: u64, device: &Device) -> Decoder {
+    Decoder::init(config, seed, device).update_parameters(&mut |path, _, values| {
+        if path.ends_with("A_log") {
+            values.iter_mut().enumerate().for_each(|(i, value)| *value = (0.001 * (i + 1) as f32).ln());
+        }
+    })
 }
 
 /// Runs `work` in a rayon pool of its own.

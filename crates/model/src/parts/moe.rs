@@ -1,0 +1,116 @@
+//! A mixture of experts: a router chooses a few of many gated feed-forward parts for each token (arXiv 1701.06538).
+
+use super::{Linear, Mlp, Source};
+use crate::ops;
+use crate::{ExpertShape, ModelConfig};
+use burn::module::{Module, Param};
+use burn::tensor::{Int, Tensor, TensorData, activation};
+
+/// The router and its experts, and the expert that every token passes where the family has one.
+#[derive(Module, Debug)]
+pub struct Moe {
+    /// The router, `[experts, hidden]`.
+    pub gate: Linear,
+    /// The experts.
+    pub experts: Experts,
+    /// The expert that every token passes.
+    pub shared_expert: Option<Mlp>,
+    /// How open it is for each token, `[1, hidden]`.
+    pub shared_expert_gate: Option<Linear>,
+    num_experts_per_tok: usize,
+    norm_topk_prob: bool,
+}
+
+/// The weights of all experts, each in one tensor.
+#[derive(Module, Debug)]
+pub struct Experts {
+    /// `[experts, 2 · inner, hidden]`, per expert first the gate's rows.
+    pub gate_up_proj: Param<Tensor<3>>,
+    /// `[experts, hidden, inner]`.
+    pub down_proj: Param<Tensor<3>>,
+}
+
+/// What the router says of every token.
+#[derive(Clone, Debug)]
+pub struct Routing {
+    /// `[batch, seq, experts]`, before the softmax.
+    pub logits: Tensor<3>,
+    /// The chosen experts, the most probable first, `[batch, seq, chosen]`.
+    pub choices: Tensor<3, Int>,
+    /// The factor of each one's output, as `choices`.
+    pub weights: Tensor<3>,
+}
+
+impl Moe {
+    pub(crate) fn new<E>(
+        source: &mut Source<'_, E>,
+        path: &str,
+        config: &ModelConfig,
+        shape: &ExpertShape,
+    ) -> Result<Moe, E> {
+        let (hidden, inner, experts) = (config.hidden_size, shape.moe_intermediate_size, shape.num_experts);
+        let gate = Linear::new(source, &format!("{path}.gate"), experts, hidden, false)?;
+        let gate_up_proj = source.parameter(&format!("{path}.experts.gate_up_proj"), [experts, 2 * inner, hidden])?;
+        let down_proj = source.parameter(&format!("{path}.experts.down_proj"), [experts, hidden, inner])?;
+        let (shared_expert, shared_expert_gate) = match shape.shared_expert_intermediate_size {
+            None => (None, None),
+            Some(inner) => (
+                Some(Mlp::new(source, &format!("{path}.shared_expert"), hidden, inner)?),
+                Some(Linear::new(source, &format!("{path}.shared_expert_gate"), 1, hidden, false)?),
+            ),
+        };
+        Ok(Moe {
+            gate,
+            experts: Experts { gate_up_proj, down_proj },
+            shared_expert,
+            shared_expert_gate,
+            num_experts_per_tok: shape.num_experts_per_tok,
+            norm_topk_prob: shape.norm_topk_prob,
+        })
+    }
+
+    /// `[batch, seq, hidden]` to the same.
+    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        let Routing { choices, weights, .. } = self.route(x.clone());
+        let Experts { gate_up_proj, down_proj } = &self.experts;
+        let chosen = ops::experts(x.clone(), gate_up_proj.val(), down_proj.val(), weights, choices);
+        match (&self.shared_expert, &self.shared_expert_gate) {
+            (Some(shared), Some(gate)) => chosen + shared.forward(x.clone()) * activation::sigmoid(gate.forward(x)),
+            _ => chosen,
+        }
+    }
+
+    /// The router's choice for `x`, `[batch, seq, hidden]`: the largest of the softmax over all experts, which are also
+    /// the weights, divided by their sum where the family does so.
+    pub fn route(&self, x: Tensor<3>) -> Routing {
+        let logits = self.gate.forward(x);
+        let choices = most_probable(&logits, self.num_experts_per_tok);
+        let weights = activation::softmax(logits.clone(), 2).gather(2, choices.clone());
+        let weights = match self.norm_topk_prob {
+            true => weights.clone() / weights.sum_dim(2),
+            false => weights,
+        };
+        Routing { logits, choices, weights }
+    }
+}
+
+/// The `count` largest of the last axis, in falling order; of equal ones the first.
+fn most_probable(logits: &Tensor<3>, count: usize) -> Tensor<3, Int> {
+    let [batch, seq, experts] = logits.dims();
+    let logits = logits.clone().inner();
+    let device = logits.device();
+    let values: Vec<f32> = logits.into_data().iter::<f32>().collect();
+    let mut choices: Vec<i32> = Vec::with_capacity(batch * seq * count);
+    for row in values.chunks_exact(experts) {
+        choices.extend(largest(row, count).into_iter().map(|expert| expert as i32));
+    }
+    Tensor::from_data(TensorData::new(choices, [batch, seq, count]), &device)
+}
+
+/// Places of the `count` largest, in falling order; of equal ones the first.
+pub(crate) fn largest(values: &[f32], count: usize) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..values.len()).collect();
+    places.sort_by(|a, b| values[*b].total_cmp(&values[*a]).then(a.cmp(b)));
+    places.truncate(count);
+    places
+}
