@@ -8,7 +8,9 @@
 mod attention;
 mod pointwise;
 mod product;
+mod recurrent;
 
 pub use attention::{CacheShape, KeyValueCache, View, attend};
 pub use pointwise::{exponentials, norm_heads, rms_norm, rotary_angles, rotate_heads, swiglu};
 pub use product::{PackedMatrix, Store};
+pub use recurrent::{convolve_token, delta_token, scale_to_unit, sigmoid};

@@ -1,7 +1,7 @@
 //! Generation on token ids: groups of completions with their log-probs, on the CPU.
 //!
 //! A *request* is one prompt and a *group* of completions. The prompt is computed once; its cache is shared by the
-//! group's *sequences*, each of which adds a cache of its own. All active sequences, of whatever request, advance
+//! group's *sequences*, each of which adds a cache of its own and goes on from a copy of the delta-nets' states. All active sequences, of whatever request, advance
 //! together by one token a *step*; a finished sequence leaves and the next waiting one enters ([`Limits`]).
 //!
 //! What a completion is depends on the weights, the prompt, the sampling, the seed and its index in the group, and on
@@ -9,12 +9,13 @@
 //!
 //! Left out: text, templates, gradients. The training forward pass gives the same log-probs up to rounding.
 
+mod attention;
+mod delta_net;
 mod error;
+mod feed_forward;
 mod forward;
 mod sampling;
 mod schedule;
-#[cfg(test)]
-mod tests;
 mod weights;
 
 pub use error::Error;
@@ -82,6 +83,11 @@ impl Generator {
         Generator { weights, limits: Limits::default() }
     }
 
+    /// Bytes that the delta-nets of one sequence take, whatever its length.
+    pub fn state_bytes_per_sequence(&self) -> usize {
+        self.weights.state_bytes_per_sequence()
+    }
+
     /// The same generator with other bounds.
     pub fn with_limits(self, limits: Limits) -> Generator {
         Generator { limits, ..self }
@@ -90,6 +96,12 @@ impl Generator {
     /// Bytes that one position takes in a cache.
     pub fn cache_bytes_per_token(&self) -> usize {
         self.weights.cache_bytes_per_token()
+    }
+
+    /// The logits of the token that follows `tokens`, of which there is at least one.
+    pub fn logits(&self, tokens: &[u32]) -> Vec<f32> {
+        assert!(!tokens.is_empty(), "logits: nothing to continue");
+        forward::prefill(&self.weights, tokens, &mut forward::Workspace::default()).logits
     }
 
     /// The completions of every request, in the order of the requests. `progress` hears how many completions are

@@ -20,6 +20,9 @@ pub struct Sampling {
     pub max_new_tokens: usize,
     /// Divides the logits. 0 takes the most probable token (the first of several) and leaves the rest without effect.
     pub temperature: f32,
+    /// Divides the positive logits of tokens that were seen in the prompt or before, and multiplies the negative ones
+    /// (CTRL, arXiv 1909.05858). 1 changes nothing.
+    pub repetition_penalty: f32,
     /// Keeps the `k` most probable tokens.
     pub top_k: Option<usize>,
     /// Keeps the fewest most probable tokens whose share of what `top_k` left is at least this.
@@ -38,7 +41,15 @@ impl Sampling {
 
     /// Draws from the whole distribution at `temperature`.
     pub fn plain(max_new_tokens: usize, temperature: f32, stop_ids: Vec<u32>) -> Sampling {
-        Sampling { max_new_tokens, temperature, top_k: None, top_p: None, min_p: None, stop_ids }
+        Sampling {
+            max_new_tokens,
+            temperature,
+            repetition_penalty: 1.0,
+            top_k: None,
+            top_p: None,
+            min_p: None,
+            stop_ids,
+        }
     }
 
     /// Refuses parameters out of their range.
@@ -46,6 +57,9 @@ impl Sampling {
         let refuse = |parameter, found: String, expected| Err(Error::Sampling { request, parameter, found, expected });
         if !(self.temperature.is_finite() && self.temperature >= 0.0) {
             return refuse("temperature", self.temperature.to_string(), "a number of at least 0");
+        }
+        if !(self.repetition_penalty.is_finite() && self.repetition_penalty > 0.0) {
+            return refuse("repetition_penalty", self.repetition_penalty.to_string(), "a number above 0");
         }
         if self.top_k == Some(0) {
             return refuse("top_k", "0".to_owned(), "at least 1");
@@ -75,7 +89,36 @@ pub(super) fn stream(seed: u64, completion: usize) -> ChaCha8Rng {
     stream
 }
 
-/// A token and its log-prob, or nothing when the logits are not finite. Uses one number of `stream`, and uses up
+/// A token and its log-prob, or nothing when the logits are not finite; `seen` are the tokens before it. The penalty
+/// moves the choice, and the log-prob is that of the model without it. Uses one number of `stream`, and uses up `logits`.
+pub(super) fn choose_token(
+    logits: &mut [f32],
+    seen: [&[u32]; 2],
+    sampling: &Sampling,
+    stream: &mut ChaCha8Rng,
+) -> Option<(u32, f32)> {
+    if sampling.repetition_penalty == 1.0 {
+        return sample(logits, sampling, stream);
+    }
+    let mut penalised = logits.to_vec();
+    penalise(&mut penalised, logits, seen, sampling.repetition_penalty);
+    let (token, _) = sample(&mut penalised, sampling, stream)?;
+    if sampling.temperature > 0.0 {
+        logits.iter_mut().for_each(|logit| *logit /= sampling.temperature);
+    }
+    let (largest, sum) = exponentials(logits);
+    (largest.is_finite() && sum.is_finite()).then(|| (token, (logits[token as usize] / sum).ln()))
+}
+
+fn penalise(penalised: &mut [f32], logits: &[f32], seen: [&[u32]; 2], penalty: f32) {
+    for &token in seen.into_iter().flatten() {
+        let logit = logits[token as usize];
+        // From the model's logit each time: a token that was seen twice is penalised once.
+        penalised[token as usize] = if logit > 0.0 { logit / penalty } else { logit * penalty };
+    }
+}
+
+/// A token and its log-prob without regard to what was seen, or nothing when the logits are not finite. Uses one number of `stream`, and uses up
 /// `logits`.
 pub(super) fn sample(logits: &mut [f32], sampling: &Sampling, stream: &mut ChaCha8Rng) -> Option<(u32, f32)> {
     let draw: f64 = stream.random();
@@ -235,6 +278,24 @@ mod tests {
         check_shares(&LOGITS, &truncated(Some(3), Some(0.84), None), |token| [1, 3].contains(&token));
         check_shares(&LOGITS, &truncated(None, None, Some(0.13)), |token| [0, 1, 3, 4].contains(&token));
         check_shares(&LOGITS, &truncated(None, Some(1.0), Some(1.0)), |token| [1, 3].contains(&token));
+    }
+
+    #[test]
+    fn a_penalty_moves_the_choice_once_per_token_and_not_the_log_prob() {
+        let penalised = Sampling { repetition_penalty: 1.5, ..sampling(1.0) };
+        // 2.0 and 0.0 and -1.0 were seen; 2.0 twice.
+        let (seen, mut counts, mut numbers) = ([&[1, 0][..], &[1, 2][..]], [0.0; 6], stream(7, 0));
+        let plain = softmax(&LOGITS, 1.0, |_| true);
+        for _ in 0..20_000 {
+            let (token, log_prob) = choose_token(&mut LOGITS.to_vec(), seen, &penalised, &mut numbers).unwrap();
+            assert!((f64::from(log_prob) - plain[token as usize].ln()).abs() < 1e-6);
+            counts[token as usize] += 1.0;
+        }
+        let expected = softmax(&[0.0, 2.0 / 1.5, -1.5, 2.0, 1.0, -3.0], 1.0, |_| true);
+        for (token, (count, expected)) in counts.iter().zip(expected).enumerate() {
+            let tolerance = 5.0 * (expected * (1.0 - expected) / 20_000.0).sqrt();
+            assert!((count / 20_000.0 - expected).abs() <= tolerance, "token {token}: {count} {expected}");
+        }
     }
 
     #[test]

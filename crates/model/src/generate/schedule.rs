@@ -1,13 +1,15 @@
 //! Continuous batching: waiting completions enter as active ones finish, and all active ones advance together.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use worldloom_kernels::decode::{KeyValueCache, View};
 
-use super::forward::{Caches, Workspace, decode, prefill};
-use super::sampling::{sample, stream};
+use super::delta_net::RecurrentState;
+use super::forward::{Caches, Prefilled, Workspace, decode, prefill};
+use super::sampling::{choose_token, stream};
 use super::weights::Weights;
 use super::{Completion, Error, Limits, Request};
 
@@ -75,9 +77,7 @@ fn check(weights: &Weights, limits: Limits, requests: &[Request]) -> Result<(), 
 /// A prompt in work: what its sequences share.
 struct Prompt {
     len: usize,
-    cache: KeyValueCache,
-    /// After the last token of the prompt.
-    logits: Vec<f32>,
+    prefilled: Prefilled,
 }
 
 /// One completion in work.
@@ -88,6 +88,8 @@ struct Sequence<'a> {
     prompt: Arc<Prompt>,
     /// Keys and values of the tokens of the completion that went through the model.
     own: KeyValueCache,
+    /// What the delta-nets know after them.
+    state: RecurrentState,
     stream: ChaCha8Rng,
     completion: Completion,
 }
@@ -104,7 +106,9 @@ impl Sequence<'_> {
     /// Adds the token that these logits give.
     fn take(&mut self, logits: &mut [f32]) -> Result<(), Error> {
         let sampling = &self.source.sampling;
-        let (token, log_prob) = sample(logits, sampling, &mut self.stream).ok_or(Error::NotFinite {
+        let seen = [self.source.prompt.as_slice(), &self.completion.tokens];
+        let chosen = choose_token(logits, seen, sampling, &mut self.stream);
+        let (token, log_prob) = chosen.ok_or(Error::NotFinite {
             request: self.request,
             completion: self.index,
             position: self.completion.tokens.len(),
@@ -209,18 +213,18 @@ fn choose<'a>(limits: Limits, waiting: &mut Waiting<'a>, active: &[Sequence]) ->
 fn prompt_of(weights: &Weights, group: &[Entrant], workspace: &mut Workspace) -> Arc<Prompt> {
     let Entrant { source, prompt, .. } = &group[0];
     prompt.clone().unwrap_or_else(|| {
-        let (cache, logits) = prefill(weights, &source.prompt, workspace);
-        Arc::new(Prompt { len: source.prompt.len(), cache, logits })
+        Arc::new(Prompt { len: source.prompt.len(), prefilled: prefill(weights, &source.prompt, workspace) })
     })
 }
 
 fn begin<'a>(weights: &Weights, entrant: Entrant<'a>, prompt: Arc<Prompt>) -> Result<Sequence<'a>, Error> {
     let Entrant { request, index, source, .. } = entrant;
-    let mut logits = prompt.logits.clone();
+    let (mut logits, state) = (prompt.prefilled.logits.clone(), prompt.prefilled.state.clone());
     // The last token of a completion needs no place: nothing comes after it.
     let own = KeyValueCache::new(weights.cache_shape(), source.sampling.max_new_tokens - 1);
     let stream = stream(source.seed, index);
-    let mut sequence = Sequence { request, index, source, prompt, own, stream, completion: Completion::default() };
+    let mut sequence =
+        Sequence { request, index, source, prompt, own, state, stream, completion: Completion::default() };
     sequence.take(&mut logits)?;
     Ok(sequence)
 }
@@ -267,10 +271,14 @@ impl Caches for OwnCaches<'_, '_, '_> {
         let sequences = self.0.iter().map(|sequence| &**sequence);
         sequences
             .map(|sequence| View {
-                shared: &sequence.prompt.cache,
+                shared: &sequence.prompt.prefilled.cache,
                 shared_len: sequence.prompt.len,
                 own: Some((&sequence.own, own_len(sequence))),
             })
             .collect()
+    }
+
+    fn states(&mut self) -> Vec<(Range<usize>, &mut RecurrentState)> {
+        self.0.iter_mut().enumerate().map(|(row, sequence)| (row..row + 1, &mut sequence.state)).collect()
     }
 }

@@ -2,8 +2,11 @@
 
 use worldloom_kernels::decode::{CacheShape, PackedMatrix};
 
-use crate::ModelConfig;
+use super::attention::Attention;
+use super::delta_net::{DeltaNet, RecurrentState};
+use super::feed_forward::{Experts, FeedForward, Mlp};
 use crate::parts::rope;
+use crate::{Design, FeedForwardKind, Mixer as MixerKind, ModelConfig};
 
 pub(super) struct Weights {
     pub(super) config: ModelConfig,
@@ -17,44 +20,60 @@ pub(super) struct Weights {
 
 pub(super) struct Layer {
     pub(super) input_norm: Vec<f32>,
-    /// Rows of the query, key and value projections.
-    pub(super) query_key_value: PackedMatrix,
-    /// What is added to them, where the family has it; empty elsewhere.
-    pub(super) query_key_value_bias: Vec<f32>,
-    /// Norms of each query and key head, where the family has them; empty elsewhere.
-    pub(super) query_norm: Vec<f32>,
-    pub(super) key_norm: Vec<f32>,
-    pub(super) attention_output: PackedMatrix,
+    pub(super) mixer: Mixer,
     pub(super) post_attention_norm: Vec<f32>,
-    /// Rows of the gate and up projections.
-    pub(super) gate_up: PackedMatrix,
-    pub(super) down: PackedMatrix,
+    pub(super) feed_forward: FeedForward,
+}
+
+pub(super) enum Mixer {
+    Attention(Attention),
+    DeltaNet(DeltaNet),
+}
+
+impl Design {
+    /// What a norm's stored weight multiplies by.
+    pub(super) fn norm_scale(&self, weight: &[f32]) -> Vec<f32> {
+        let offset = if self.has_zero_centred_norms { 1.0 } else { 0.0 };
+        weight.iter().map(|value| value + offset).collect()
+    }
+
+    /// Layers whose mixer is a delta-net; all others have a cache.
+    pub(super) fn num_delta_nets(&self) -> usize {
+        self.layers.iter().filter(|layer| layer.mixer == MixerKind::DeltaNet).count()
+    }
+
+    fn num_attentions(&self) -> usize {
+        self.layers.len() - self.num_delta_nets()
+    }
 }
 
 impl Weights {
     /// Weights of the right shapes, to be filled by [`Self::set`].
     pub(super) fn zeros(config: &ModelConfig) -> Weights {
         let matrix = |outputs| PackedMatrix::zeros(outputs, config.hidden_size);
-        let layer = || Layer {
+        let (mut attentions, mut delta_nets) = (0.., 0..);
+        let mut layer = |index: usize| Layer {
             input_norm: Vec::new(),
-            query_key_value: matrix(config.query_width() + 2 * config.kv_width()),
-            query_key_value_bias: match config.design.has_qkv_bias {
-                true => vec![0.0; config.query_width() + 2 * config.kv_width()],
-                false => Vec::new(),
+            mixer: match (config.design.layers[index].mixer, &config.design.delta_net) {
+                (MixerKind::DeltaNet, Some(shape)) => {
+                    Mixer::DeltaNet(DeltaNet::zeros(config, shape, delta_nets.next().unwrap_or_default()))
+                }
+                _ => Mixer::Attention(Attention::zeros(config, attentions.next().unwrap_or_default())),
             },
-            query_norm: Vec::new(),
-            key_norm: Vec::new(),
-            attention_output: PackedMatrix::zeros(config.hidden_size, config.query_width()),
             post_attention_norm: Vec::new(),
-            gate_up: matrix(2 * config.intermediate_size),
-            down: PackedMatrix::zeros(config.hidden_size, config.intermediate_size),
+            feed_forward: match (config.design.layers[index].feed_forward, &config.design.experts) {
+                (FeedForwardKind::Experts, Some(shape)) => {
+                    FeedForward::Experts(Experts::zeros(config.hidden_size, shape))
+                }
+                _ => FeedForward::Dense(Mlp::zeros(config.hidden_size, config.intermediate_size)),
+            },
         };
         Weights {
             rope_frequencies: rope::frequencies(config),
             embedding: matrix(config.vocab_size),
             head: (!config.tie_word_embeddings).then(|| matrix(config.vocab_size)),
             final_norm: Vec::new(),
-            layers: (0..config.num_hidden_layers).map(|_| layer()).collect(),
+            layers: (0..config.num_hidden_layers).map(&mut layer).collect(),
             config: config.clone(),
         }
     }
@@ -63,7 +82,7 @@ impl Weights {
     pub(super) fn set(&mut self, path: &str, values: &[f32]) {
         match path {
             "model.embed_tokens.weight" => self.embedding.set_rows(0, values),
-            "model.norm.weight" => self.final_norm = values.to_vec(),
+            "model.norm.weight" => self.final_norm = self.config.design.norm_scale(values),
             // A tied head is the embedding, whether or not it is shown a second time.
             "lm_head.weight" => self.head.iter_mut().for_each(|head| head.set_rows(0, values)),
             _ => self.set_in_layer(path, values),
@@ -74,25 +93,23 @@ impl Weights {
         let in_layers = path.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
         let (index, name) = in_layers.unwrap_or_else(|| panic!("generation knows no parameter `{path}`"));
         let index: usize = index.parse().unwrap_or_else(|_| panic!("`{path}` names no layer"));
-        let (query_width, kv_width) = (self.config.query_width(), self.config.kv_width());
-        let layer = &mut self.layers[index];
-        match name {
-            "input_layernorm.weight" => layer.input_norm = values.to_vec(),
-            "self_attn.q_proj.weight" => layer.query_key_value.set_rows(0, values),
-            "self_attn.k_proj.weight" => layer.query_key_value.set_rows(query_width, values),
-            "self_attn.v_proj.weight" => layer.query_key_value.set_rows(query_width + kv_width, values),
-            "self_attn.q_proj.bias" => layer.query_key_value_bias[..query_width].copy_from_slice(values),
-            "self_attn.k_proj.bias" => layer.query_key_value_bias[query_width..][..kv_width].copy_from_slice(values),
-            "self_attn.v_proj.bias" => layer.query_key_value_bias[query_width + kv_width..].copy_from_slice(values),
-            "self_attn.q_norm.weight" => layer.query_norm = values.to_vec(),
-            "self_attn.k_norm.weight" => layer.key_norm = values.to_vec(),
-            "self_attn.o_proj.weight" => layer.attention_output.set_rows(0, values),
-            "post_attention_layernorm.weight" => layer.post_attention_norm = values.to_vec(),
-            "mlp.gate_proj.weight" => layer.gate_up.set_rows(0, values),
-            "mlp.up_proj.weight" => layer.gate_up.set_rows(self.config.intermediate_size, values),
-            "mlp.down_proj.weight" => layer.down.set_rows(0, values),
-            _ => panic!("generation knows no parameter `{path}`"),
-        }
+        let (config, layer) = (&self.config, &mut self.layers[index]);
+        let (part, rest) = name.split_once('.').unwrap_or((name, ""));
+        let is_known = match (part, &mut layer.mixer) {
+            ("input_layernorm", _) => {
+                layer.input_norm = config.design.norm_scale(values);
+                true
+            }
+            ("post_attention_layernorm", _) => {
+                layer.post_attention_norm = config.design.norm_scale(values);
+                true
+            }
+            ("self_attn", Mixer::Attention(attention)) => attention.set(config, rest, values),
+            ("linear_attn", Mixer::DeltaNet(delta_net)) => delta_net.set(config, rest, values),
+            ("mlp", _) => layer.feed_forward.set(config, rest, values),
+            _ => false,
+        };
+        assert!(is_known, "generation knows no parameter `{path}`");
     }
 
     pub(super) fn embed(&self, token: u32, row: &mut [f32]) {
@@ -105,13 +122,17 @@ impl Weights {
 
     pub(super) fn cache_shape(&self) -> CacheShape {
         CacheShape {
-            num_layers: self.config.num_hidden_layers,
+            num_layers: self.config.design.num_attentions(),
             num_kv_heads: self.config.num_key_value_heads,
             head_dim: self.config.head_dim,
         }
     }
 
     pub(super) fn cache_bytes_per_token(&self) -> usize {
-        2 * self.config.num_hidden_layers * self.config.kv_width() * size_of::<f32>()
+        2 * self.config.design.num_attentions() * self.config.kv_width() * size_of::<f32>()
+    }
+
+    pub(super) fn state_bytes_per_sequence(&self) -> usize {
+        RecurrentState::empty(&self.config).num_bytes()
     }
 }
