@@ -99,7 +99,7 @@ pub(crate) fn own_tokenizer() -> Tokenizer {
     let train = || {
         let templates = Templates::compact().unwrap();
         let texts = (0..60).filter_map(move |seed| Some(cpt_document(&templates, &episode(seed), 1).ok()?.to_text()));
-        let json = train_tokenizer(700, 2, texts).unwrap().to_string(false).unwrap();
+        let json = train_tokenizer(700, 2, worldloom_render::WordSplit::Qwen, texts).unwrap().to_string(false).unwrap();
         Tokenizer::from_bytes(json.as_bytes(), Path::new("own/tokenizer.json")).unwrap()
     };
     TOKENIZER.get_or_init(train).clone()

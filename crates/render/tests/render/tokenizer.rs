@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use worldloom_render::{
-    Control, Error, Renderer, Templates, Tokenizer, TokenizerConfig, run_tokenizer, train_tokenizer,
+    Control, Error, Renderer, Templates, Tokenizer, TokenizerConfig, WordSplit, run_tokenizer, train_tokenizer,
 };
 use worldloom_schema::{Trajectory, hash_file, write_table};
 
@@ -14,7 +14,7 @@ fn texts() -> impl Iterator<Item = String> + Send {
 
 #[test]
 fn training_is_deterministic_and_gives_the_size_asked_for() {
-    let train = || train_tokenizer(300, 2, texts()).unwrap().to_string(true).unwrap();
+    let train = || train_tokenizer(300, 2, WordSplit::Qwen, texts()).unwrap().to_string(true).unwrap();
     let first = train();
     for _ in 0..3 {
         assert!(train() == first, "another training of the same texts differs");
@@ -25,7 +25,10 @@ fn training_is_deterministic_and_gives_the_size_asked_for() {
         assert_eq!(tokenizer.control(control), Some(id as u32 + 1), "{}", control.as_str());
     }
     assert_eq!(tokenizer.stop_tokens(), [2, 0]);
-    assert!(matches!(train_tokenizer(263, 2, texts()), Err(Error::Config { field: "vocab_size", .. })));
+    assert!(matches!(
+        train_tokenizer(263, 2, WordSplit::Qwen, texts()),
+        Err(Error::Config { field: "vocab_size", .. })
+    ));
 }
 
 #[test]
@@ -54,11 +57,42 @@ proptest! {
 }
 
 #[test]
+fn with_words_apart_a_name_has_the_same_tokens_wherever_it_stands() {
+    let trained = train_tokenizer(600, 2, WordSplit::Words, texts()).unwrap().to_string(false).unwrap();
+    let tokenizer = Tokenizer::from_bytes(trained.as_bytes(), std::path::Path::new("tokenizer.json")).unwrap();
+    let tokens = |text: &str| tokenizer.encode_untrusted(text).unwrap().unwrap();
+    for name in ["coast", "notes", "zebra"] {
+        let alone = tokens(name);
+        for before in [" ", "/", "'", "\"", "\\n", ",", "=", "./", "\n", "7"] {
+            assert_eq!(tokens(&format!("{before}{name}")), [tokens(before), alone.clone()].concat(), "{before}{name}");
+        }
+    }
+}
+
+#[test]
+fn with_words_apart_headings_and_fences_of_a_turn_are_one_token_each() {
+    let trained = train_tokenizer(
+        600,
+        2,
+        WordSplit::Words,
+        (0..9).map(|at| {
+            format!("\n### Turn {at}\n\n**Action:**\n```bash\nls\n``` **Environment Observation:**\nnotes\n")
+        }),
+    );
+    let tokenizer = trained.unwrap().to_string(false).unwrap();
+    let tokenizer = Tokenizer::from_bytes(tokenizer.as_bytes(), std::path::Path::new("tokenizer.json")).unwrap();
+    for text in ["### Turn ", "**Action:**\n", "```bash\n", "\n```", "**Environment Observation:**\n", "notes"] {
+        assert_eq!(tokenizer.encode_untrusted(text).unwrap().unwrap().len(), 1, "{text:?}");
+    }
+}
+
+#[test]
 fn a_tokenizer_is_trained_on_the_cpt_pool() {
     let folder = tempfile::tempdir().unwrap();
     let pools = folder.path();
     write_table::<Trajectory>(&pools.join("cpt.parquet"), (0..300).map(episode)).unwrap();
-    let config = TokenizerConfig { vocab_size: 900, min_frequency: 2, family: "compact".into() };
+    let config =
+        TokenizerConfig { vocab_size: 900, min_frequency: 2, family: "compact".into(), split: WordSplit::Qwen };
     let seen = std::sync::Mutex::new(Vec::new());
     let progress = |done, total| seen.lock().unwrap().push((done, total));
     let report = run_tokenizer(&config, pools, pools, &progress).unwrap();

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use worldloom_model::{Decoder, ModelConfig, SaveDType};
-use worldloom_render::{Renderer, Templates, Tokenizer, TokenizerConfig, run_tokenizer};
+use worldloom_render::{Renderer, Templates, Tokenizer, TokenizerConfig, WordSplit, run_tokenizer};
 use worldloom_schema::{
     ActionKind, Domain, ObservationKind, Outcome, Pool, System, Trajectory, Turn, trajectory_id, write_table,
 };
@@ -91,7 +91,8 @@ impl Workplace {
         write_table(&pools.join("cpt.parquet"), training_episodes()).unwrap();
         let tokenizer = pools.join("tokenizer");
         fs_err::create_dir(&tokenizer).unwrap();
-        let config = TokenizerConfig { vocab_size: 400, min_frequency: 2, family: "compact".into() };
+        let config =
+            TokenizerConfig { vocab_size: 400, min_frequency: 2, family: "compact".into(), split: WordSplit::Qwen };
         run_tokenizer(&config, pools, &tokenizer, &|_, _| ()).unwrap();
         Self { folder }
     }
