@@ -12,6 +12,7 @@ mod config;
 mod metrics;
 mod objective;
 mod rollout;
+mod rows;
 mod update;
 
 use std::collections::BTreeMap;
@@ -26,7 +27,10 @@ pub use worldloom_model::generate::Completion;
 pub use advantage::{Advantages, Normalisation, advantages, check_group_size};
 pub use config::RlConfig;
 pub use metrics::RlStepMetrics;
-pub use objective::{Aggregation, Denominators, Objective, PolicyLoss, Ratio, Sequence, Totals, policy_loss};
+pub use objective::{
+    Aggregation, Correction, CorrectionLevel, CorrectionMode, Denominators, Divergence, Name, Objective, PolicyLoss,
+    Ratio, Sequence, Surrogate, Totals, policy_loss,
+};
 pub use rollout::{Failure, Group, Partners, RlPrompt, Sampler, Score, Scorer};
 
 use crate::error::{Error, Result};

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use safetensors::SafeTensors;
 use worldloom_train::rl::{
-    Aggregation, Denominators, Normalisation, Objective, Ratio, Sequence, advantages, policy_loss,
+    Aggregation, Correction, CorrectionLevel, CorrectionMode, Denominators, Divergence, Name, Normalisation, Objective,
+    Ratio, Sequence, advantages, policy_loss,
 };
 
 fn path(name: &str) -> String {
@@ -21,31 +22,35 @@ fn tensors(name: &str) -> BTreeMap<String, (Vec<usize>, Vec<f64>)> {
 }
 
 fn objective(config: &serde_json::Value) -> Option<Objective> {
-    let aggregation = match config["loss"].as_str()? {
-        "grpo" => Aggregation::SequenceMean,
-        "dapo" | "bnpo" => Aggregation::TokenMean,
-        "dr_grpo" => Aggregation::ConstantLength,
+    let name = match config["loss"].as_str()? {
+        "grpo" => Name::Grpo,
+        "dapo" => Name::Dapo,
+        "bnpo" => Name::Bnpo,
+        "dr_grpo" => Name::DrGrpo,
+        "cispo" => Name::Cispo,
         _ => return None,
     };
     let ratio = match config["level"].as_str()? {
         "token" => Ratio::Token,
-        _ => Ratio::Sequence,
+        "sequence" => Ratio::Sequence,
+        _ => Ratio::SequenceToken,
     };
-    if !config["delta"].is_null() || !config["rollout_cap"].is_null() {
-        return None;
-    }
+    let token_truncate = |cap| Correction { level: CorrectionLevel::Token, mode: CorrectionMode::Truncate, cap };
     Some(Objective {
         ratio,
-        aggregation,
         clip_low: config["eps_low"].as_f64()?,
         clip_high: config["eps_high"].as_f64()?,
+        cap: config["eps_high"].as_f64()?,
+        two_sided: config["delta"].as_f64(),
         kl: config["beta"].as_f64()?,
         is_kl_weighted: config["kl_weighted"].as_bool()?,
+        correction: config["rollout_cap"].as_f64().map(token_truncate),
+        ..Objective::published(name)
     })
 }
 
 struct Data {
-    rows: Vec<[Vec<f64>; 3]>,
+    rows: Vec<[Vec<f64>; 4]>,
     masks: Vec<Vec<bool>>,
     advantages: Vec<f64>,
 }
@@ -53,7 +58,8 @@ struct Data {
 impl Data {
     fn load(file: &BTreeMap<String, (Vec<usize>, Vec<f64>)>) -> Self {
         let row = |name: &str, row: usize| file[name].1[row * 10..][..10].to_vec();
-        let rows = (0..6).map(|at| [row("logps", at), row("old_logps", at), row("ref_logps", at)]).collect();
+        let names = ["logps", "old_logps", "ref_logps", "rollout_logps"];
+        let rows = (0..6).map(|at| names.map(|name| row(name, at))).collect();
         let masks = (0..6).map(|at| row("mask", at).iter().map(|&value| value > 0.5).collect()).collect();
         Self { rows, masks, advantages: file["advantages"].1.clone() }
     }
@@ -63,6 +69,7 @@ impl Data {
             log_probs: &self.rows[at][0],
             old_log_probs: &self.rows[at][1],
             reference_log_probs: Some(&self.rows[at][2]),
+            sampler_log_probs: Some(&self.rows[at][3]),
             mask: &self.masks[at],
             advantage: self.advantages[at],
         };
@@ -97,7 +104,7 @@ fn losses_gradients_and_metrics_equal_the_golden_values() {
         assert!((found.totals.ratio_max - metric("ratio_max")).abs() < 1e-12, "{name}");
         compared += 1;
     }
-    assert_eq!(compared, 14, "grpo, bnpo, dr_grpo, dapo and gspo with their variants");
+    assert_eq!(compared, 18, "all but sapo and luspo");
 }
 
 #[test]
@@ -122,9 +129,20 @@ fn shares_of_micro_batches_add_up_to_the_whole() {
 fn coefficients_are_the_slopes_of_the_loss() {
     let data = Data::load(&tensors("losses.safetensors"));
     let denominators = Denominators { sequences: 6, tokens: 30, max_completion_tokens: 12 };
-    for (ratio, is_kl_weighted) in [(Ratio::Token, false), (Ratio::Token, true), (Ratio::Sequence, true)] {
-        let objective =
-            Objective { ratio, is_kl_weighted, kl: 0.3, clip_low: 0.05, clip_high: 0.05, ..Objective::default() };
+    let narrow = Objective { kl: 0.3, clip_low: 0.05, clip_high: 0.05, ..Objective::published(Name::Grpo) };
+    let correction = |level, mode| Some(Correction { level, mode, cap: 1.02 });
+    let objectives = [
+        narrow,
+        Objective { is_kl_weighted: true, ..narrow },
+        Objective { ratio: Ratio::Sequence, is_kl_weighted: true, ..narrow },
+        Objective { kl_estimator: Divergence::K1, ..narrow },
+        Objective { kl_estimator: Divergence::K2, is_kl_weighted: true, ..narrow },
+        Objective { two_sided: Some(1.1), dual_clip: Some(1.05), ..narrow },
+        Objective { correction: correction(CorrectionLevel::Token, CorrectionMode::Mask), ..narrow },
+        Objective { correction: correction(CorrectionLevel::Sequence, CorrectionMode::Truncate), ..narrow },
+        Objective { correction: correction(CorrectionLevel::Sequence, CorrectionMode::Mask), ..narrow },
+    ];
+    for objective in objectives {
         let coefficients = policy_loss(&data.sequences(), &denominators, &objective).coefficients;
         for (row, token) in (0..6).flat_map(|row| (0..10).map(move |token| (row, token))) {
             let moved = |by: f64| {
@@ -135,7 +153,7 @@ fn coefficients_are_the_slopes_of_the_loss() {
             };
             let slope = (moved(1e-6) - moved(-1e-6)) / 2e-6;
             let found = coefficients[row][token];
-            assert!((slope - found).abs() < 1e-7, "{ratio:?} row {row} token {token}: {found}, slope {slope}");
+            assert!((slope - found).abs() < 1e-7, "{objective:?} row {row} token {token}: {found}, slope {slope}");
         }
     }
 }
@@ -150,6 +168,7 @@ fn moving_away_from_the_reference_raises_the_loss() {
             log_probs: &log_probs,
             old_log_probs: &old,
             reference_log_probs: Some(&reference),
+            sampler_log_probs: None,
             mask: &mask,
             advantage: 0.0,
         };
@@ -161,8 +180,14 @@ fn moving_away_from_the_reference_raises_the_loss() {
 
 #[test]
 fn a_completion_without_tokens_adds_nothing() {
-    let sequence =
-        Sequence { log_probs: &[], old_log_probs: &[], reference_log_probs: None, mask: &[], advantage: 1.0 };
+    let sequence = Sequence {
+        log_probs: &[],
+        old_log_probs: &[],
+        reference_log_probs: None,
+        sampler_log_probs: None,
+        mask: &[],
+        advantage: 1.0,
+    };
     let denominators = Denominators { sequences: 1, tokens: 1, max_completion_tokens: 4 };
     let found = policy_loss(&[sequence], &denominators, &Objective::default());
     assert_eq!((found.loss, found.coefficients), (0.0, vec![vec![]]));
@@ -174,6 +199,32 @@ fn clip_ranges_of_token_ratios_are_refused_for_sequences() {
     assert!(objective.check().unwrap_err().to_string().contains("objective.clip_high"));
     assert!(Objective { ratio: Ratio::Token, ..objective }.check().is_ok());
     assert!(Objective::default().check().is_ok());
+}
+
+#[test]
+fn a_name_decides_what_is_not_given_and_nonsense_is_refused() {
+    let read = |text: &str| serde_json::from_str::<Objective>(text).unwrap();
+    assert_eq!(read("{}"), Objective::published(Name::Gspo));
+    assert_eq!(read(r#"{"name": "dapo"}"#).clip_high, 0.28);
+    let departure = read(r#"{"name": "dr_grpo", "clip_high": 0.3, "kl": 0.01, "kl_estimator": "k2"}"#);
+    assert_eq!(
+        (departure.aggregation, departure.clip_low, departure.clip_high),
+        (Aggregation::ConstantLength, 0.2, 0.3)
+    );
+    // What was resolved reads back as itself.
+    let json = serde_json::to_string(&departure).unwrap();
+    assert_eq!(serde_json::from_str::<Objective>(&json).unwrap(), departure);
+    assert!(serde_json::from_str::<Objective>(r#"{"name": "ppo"}"#).unwrap_err().to_string().contains("dr_grpo"));
+    for (field, objective) in [
+        ("objective.cap", Objective { cap: 0.2, ..Objective::published(Name::Cispo) }),
+        ("objective.two_sided", Objective { two_sided: Some(1.1), ..Objective::published(Name::Grpo) }),
+        ("objective.two_sided", Objective { two_sided: Some(2.0), ..Objective::published(Name::Cispo) }),
+        ("objective.dual_clip", Objective { dual_clip: Some(0.5), ..Objective::published(Name::Grpo) }),
+        ("objective.clip_low", Objective { clip_low: 0.2, ..Objective::published(Name::GspoToken) }),
+        ("objective.kl", Objective { kl: -0.1, ..Objective::default() }),
+    ] {
+        assert!(objective.check().unwrap_err().to_string().contains(field), "{field}");
+    }
 }
 
 #[test]

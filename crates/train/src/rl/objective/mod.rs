@@ -5,113 +5,11 @@
 //! pushes it back through the decoder as a loss weight of `−coefficient`. Old log-probs are the trainer's own, before
 //! the first update on the batch.
 
-use serde::{Deserialize, Serialize};
+mod config;
 
-use crate::error::{Error, Result};
-
-/// Clip ranges above this make no sense for a sequence ratio: it is a geometric mean and stays within thousandths of 1.
-const LARGEST_SEQUENCE_CLIP: f64 = 0.1;
-
-/// What the importance ratio is taken over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ratio {
-    /// One per token (GRPO, DAPO, Dr. GRPO).
-    Token,
-    /// One per sequence (GSPO, arXiv 2507.18071).
-    Sequence,
-}
-
-/// How token losses become one number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Aggregation {
-    /// Mean over sequences of the mean over tokens (GRPO, GSPO).
-    SequenceMean,
-    /// Sum over all tokens of the optimizer step, divided by their number (DAPO, arXiv 2503.14476).
-    TokenMean,
-    /// Sum over all tokens, divided by sequences times the longest completion allowed (Dr. GRPO, arXiv 2503.20783).
-    ConstantLength,
-}
-
-/// A clipped policy objective.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Objective {
-    /// Level of the ratio.
-    #[serde(default = "gspo_ratio")]
-    pub ratio: Ratio,
-    /// Aggregation.
-    #[serde(default = "gspo_aggregation")]
-    pub aggregation: Aggregation,
-    /// The ratio is clipped below `1 − clip_low`. Default: GSPO's published 3e-4.
-    #[serde(default = "gspo_clip_low")]
-    pub clip_low: f64,
-    /// The ratio is clipped above `1 + clip_high`. Default: GSPO's published 4e-4.
-    #[serde(default = "gspo_clip_high")]
-    pub clip_high: f64,
-    /// Factor on the k3 estimate of the divergence from the reference, `exp(ref − l) − (ref − l) − 1`; 0 needs no
-    /// reference. Default: 0, as published for GSPO.
-    #[serde(default)]
-    pub kl: f64,
-    /// Whether that estimate is weighted by the ratio, with gradient.
-    #[serde(default)]
-    pub is_kl_weighted: bool,
-}
-
-fn gspo_ratio() -> Ratio {
-    Ratio::Sequence
-}
-
-fn gspo_aggregation() -> Aggregation {
-    Aggregation::SequenceMean
-}
-
-fn gspo_clip_low() -> f64 {
-    3e-4
-}
-
-fn gspo_clip_high() -> f64 {
-    4e-4
-}
-
-impl Default for Objective {
-    fn default() -> Self {
-        Self {
-            ratio: gspo_ratio(),
-            aggregation: gspo_aggregation(),
-            clip_low: gspo_clip_low(),
-            clip_high: gspo_clip_high(),
-            kl: 0.0,
-            is_kl_weighted: false,
-        }
-    }
-}
-
-impl Objective {
-    /// Refuses ranges that cannot be meant.
-    pub fn check(&self) -> Result<()> {
-        for (field, value) in [("objective.clip_low", self.clip_low), ("objective.clip_high", self.clip_high)] {
-            if !(value > 0.0 && value.is_finite()) {
-                return Err(Error::config(field, format!("{value}, expected a number above 0")));
-            }
-            if self.ratio == Ratio::Sequence && value > LARGEST_SEQUENCE_CLIP {
-                let detail = format!(
-                    "{value} is a range for token ratios; a sequence ratio is clipped within thousandths of 1 (at most \
-                     {LARGEST_SEQUENCE_CLIP})"
-                );
-                return Err(Error::config(field, detail));
-            }
-        }
-        if self.clip_low >= 1.0 {
-            return Err(Error::config("objective.clip_low", format!("{}, expected less than 1", self.clip_low)));
-        }
-        if !(self.kl >= 0.0 && self.kl.is_finite()) {
-            return Err(Error::config("objective.kl", format!("{}, expected 0 or more", self.kl)));
-        }
-        Ok(())
-    }
-}
+pub use config::{
+    Aggregation, Correction, CorrectionLevel, CorrectionMode, Divergence, Name, Objective, Ratio, Surrogate,
+};
 
 /// One completion: log-probs of its sampled tokens under several policies.
 #[derive(Debug, Clone, Copy)]
@@ -122,6 +20,8 @@ pub struct Sequence<'a> {
     pub old_log_probs: &'a [f64],
     /// The reference policy; needed where `kl` is above 0.
     pub reference_log_probs: Option<&'a [f64]>,
+    /// What the sampler said; needed where there is a correction.
+    pub sampler_log_probs: Option<&'a [f64]>,
     /// True where the policy sampled the token.
     pub mask: &'a [bool],
     /// Advantage of the completion.
@@ -165,7 +65,7 @@ pub struct Totals {
     pub clipped_low: usize,
     /// Tokens whose ratio is above the range with a positive advantage.
     pub clipped_high: usize,
-    /// The k3 estimate against the reference.
+    /// The estimate of the divergence from the reference.
     pub kl: f64,
     /// Largest ratio.
     pub ratio_max: f64,
@@ -185,8 +85,9 @@ impl Totals {
     }
 }
 
-/// `−min(ρ A, clip(ρ, 1 − low, 1 + high) A)` aggregated, plus `kl` times the k3 estimate (algorithms: GRPO arXiv
-/// 2402.03300 eq. 3, GSPO arXiv 2507.18071 eq. 5–7). All lengths of a sequence must be equal.
+/// The surrogate, times the weight between sampler and trainer where there is one, plus `kl` times the divergence,
+/// aggregated (GRPO arXiv 2402.03300 eq. 3, GSPO arXiv 2507.18071 eq. 5–7 and 13, CISPO arXiv 2506.13585 eq. 4). All
+/// lengths of a sequence must be equal.
 pub fn policy_loss(sequences: &[Sequence<'_>], denominators: &Denominators, objective: &Objective) -> PolicyLoss {
     let mut result = PolicyLoss { loss: 0.0, coefficients: Vec::new(), totals: Totals::default() };
     for sequence in sequences {
@@ -194,14 +95,15 @@ pub fn policy_loss(sequences: &[Sequence<'_>], denominators: &Denominators, obje
         assert!(
             sequence.old_log_probs.len() == length
                 && sequence.mask.len() == length
-                && sequence.reference_log_probs.is_none_or(|reference| reference.len() == length),
+                && sequence.reference_log_probs.is_none_or(|reference| reference.len() == length)
+                && sequence.sampler_log_probs.is_none_or(|sampler| sampler.len() == length),
             "a sequence has one entry per token in every list"
         );
         let mut coefficients = vec![0.0; length];
         if sequence.num_tokens() > 0 {
             let share = token_share(sequence.num_tokens(), denominators, objective);
             let ratios = Ratios::of(sequence, objective.ratio);
-            result.loss += share * add_clipped(sequence, &ratios, share, objective, &mut coefficients);
+            result.loss += share * add_surrogate(sequence, &ratios, share, objective, &mut coefficients);
             result.loss += share * add_divergence(sequence, &ratios, share, objective, &mut coefficients);
             result.totals.add(&totals(sequence, &ratios, objective));
         }
@@ -230,14 +132,13 @@ struct Ratios {
 impl Ratios {
     fn of(sequence: &Sequence<'_>, level: Ratio) -> Self {
         let differences = sequence.log_probs.iter().zip(sequence.old_log_probs).map(|(new, old)| new - old);
-        match level {
-            Ratio::Token => Self { values: differences.map(f64::exp).collect(), shared_by: None },
-            Ratio::Sequence => {
-                let num_tokens = sequence.num_tokens() as f64;
-                let sum: f64 = differences.zip(sequence.mask).filter_map(|(d, &sampled)| sampled.then_some(d)).sum();
-                Self { values: vec![(sum / num_tokens).exp(); sequence.mask.len()], shared_by: Some(num_tokens) }
-            }
+        if level == Ratio::Token {
+            return Self { values: differences.map(f64::exp).collect(), shared_by: None };
         }
+        let num_tokens = sequence.num_tokens() as f64;
+        let sum: f64 = differences.zip(sequence.mask).filter_map(|(d, &sampled)| sampled.then_some(d)).sum();
+        let values = vec![(sum / num_tokens).exp(); sequence.mask.len()];
+        Self { values, shared_by: (level == Ratio::Sequence).then_some(num_tokens) }
     }
 
     /// Adds `∂/∂log π` of `Σ_t slope_t · ρ_t` over sampled tokens, times `share`.
@@ -253,7 +154,8 @@ impl Ratios {
     }
 }
 
-fn add_clipped(
+/// The sum over tokens of the surrogate; adds its coefficients.
+fn add_surrogate(
     sequence: &Sequence<'_>,
     ratios: &Ratios,
     share: f64,
@@ -261,17 +163,59 @@ fn add_clipped(
     coefficients: &mut [f64],
 ) -> f64 {
     let advantage = sequence.advantage;
+    let weights = corrections(sequence, objective);
     let mut slopes = vec![0.0; coefficients.len()];
     let mut sum = 0.0;
     for at in (0..slopes.len()).filter(|&at| sequence.mask[at]) {
-        let ratio = ratios.values[at];
-        let plain = ratio * advantage;
-        let clipped = ratio.clamp(1.0 - objective.clip_low, 1.0 + objective.clip_high) * advantage;
-        sum -= plain.min(clipped);
-        slopes[at] = if plain <= clipped { -advantage } else { 0.0 };
+        let (ratio, weight) = (ratios.values[at], weights.as_ref().map_or(1.0, |weights| weights[at]));
+        match objective.surrogate {
+            Surrogate::Clip => {
+                let (loss, slope) = clipped(ratio, advantage, objective);
+                sum += weight * loss;
+                slopes[at] = weight * slope;
+            }
+            Surrogate::Cispo => {
+                let factor = -weight * ratio.min(objective.cap) * advantage;
+                sum += factor * sequence.log_probs[at];
+                coefficients[at] += share * factor;
+            }
+        }
     }
     ratios.push_back(&slopes, sequence.mask, share, coefficients);
     sum
+}
+
+/// The clipped loss of a ratio, and its slope.
+fn clipped(ratio: f64, advantage: f64, objective: &Objective) -> (f64, f64) {
+    let largest = objective.two_sided.unwrap_or(f64::INFINITY);
+    let plain = ratio.min(largest) * advantage;
+    let clipped = ratio.clamp(1.0 - objective.clip_low, 1.0 + objective.clip_high) * advantage;
+    let loss = -plain.min(clipped);
+    let slope = if plain <= clipped && ratio <= largest { -advantage } else { 0.0 };
+    match objective.dual_clip {
+        Some(bound) if advantage < 0.0 && loss > -bound * advantage => (-bound * advantage, 0.0),
+        _ => (loss, slope),
+    }
+}
+
+/// Per token the weight between the sampler's policy and the trainer's. What the sampler could not say weighs nothing.
+fn corrections(sequence: &Sequence<'_>, objective: &Objective) -> Option<Vec<f64>> {
+    let (sampler, correction) = (sequence.sampler_log_probs?, objective.correction?);
+    let differences: Vec<f64> =
+        sequence.old_log_probs.iter().zip(sampler).map(|(old, sampler)| old - sampler).collect();
+    let weight = |difference: f64| match (difference.exp(), correction.mode) {
+        (weight, _) if weight <= correction.cap => weight,
+        (weight, CorrectionMode::Truncate) if weight > correction.cap => correction.cap,
+        // Above the cap and masked, or not a number.
+        _ => 0.0,
+    };
+    Some(match correction.level {
+        CorrectionLevel::Token => differences.into_iter().map(weight).collect(),
+        CorrectionLevel::Sequence => {
+            let sampled = differences.iter().zip(sequence.mask).filter_map(|(&d, &sampled)| sampled.then_some(d));
+            vec![weight(sampled.sum()); sequence.mask.len()]
+        }
+    })
 }
 
 fn add_divergence(
@@ -285,34 +229,42 @@ fn add_divergence(
     let mut slopes = vec![0.0; coefficients.len()];
     let mut sum = 0.0;
     for at in (0..slopes.len()).filter(|&at| sequence.mask[at]) {
-        let difference = reference[at] - sequence.log_probs[at];
-        let estimate = k3(difference);
+        let (estimate, slope) = divergence(sequence.log_probs[at] - reference[at], objective.kl_estimator);
         let weight = if objective.is_kl_weighted { ratios.values[at] } else { 1.0 };
         sum += objective.kl * estimate * weight;
-        coefficients[at] += share * objective.kl * weight * (1.0 - difference.exp());
+        coefficients[at] += share * objective.kl * weight * slope;
         slopes[at] = if objective.is_kl_weighted { objective.kl * estimate } else { 0.0 };
     }
     ratios.push_back(&slopes, sequence.mask, share, coefficients);
     sum
 }
 
-/// Schulman's third estimator of the divergence, from `log π_ref − log π`.
-fn k3(difference: f64) -> f64 {
-    difference.exp() - difference - 1.0
+/// An estimate of the divergence from `d = log π − log π_ref`, and its slope in `log π`.
+fn divergence(d: f64, estimator: Divergence) -> (f64, f64) {
+    match estimator {
+        Divergence::K1 => (d, 1.0),
+        Divergence::K2 => (d * d / 2.0, d),
+        Divergence::K3 => ((-d).exp() + d - 1.0, 1.0 - (-d).exp()),
+    }
 }
 
 fn totals(sequence: &Sequence<'_>, ratios: &Ratios, objective: &Objective) -> Totals {
     let mut totals = Totals { tokens: sequence.num_tokens(), ..Totals::default() };
+    let (low, high) = match objective.surrogate {
+        Surrogate::Clip => (1.0 - objective.clip_low, 1.0 + objective.clip_high),
+        Surrogate::Cispo => (0.0, objective.cap),
+    };
     for at in (0..sequence.mask.len()).filter(|&at| sequence.mask[at]) {
         let ratio = ratios.values[at];
-        totals.clipped_low += usize::from(ratio < 1.0 - objective.clip_low && sequence.advantage < 0.0);
-        totals.clipped_high += usize::from(ratio > 1.0 + objective.clip_high && sequence.advantage > 0.0);
+        totals.clipped_low += usize::from(ratio < low && sequence.advantage < 0.0);
+        totals.clipped_high += usize::from(ratio > high && sequence.advantage > 0.0);
         totals.ratio_max = totals.ratio_max.max(ratio);
         let log_ratio = (sequence.log_probs[at] - sequence.old_log_probs[at]).abs();
         totals.log_ratio_max = totals.log_ratio_max.max(log_ratio);
         if let Some(reference) = sequence.reference_log_probs {
             let weight = if objective.is_kl_weighted { ratio } else { 1.0 };
-            totals.kl += weight * k3(reference[at] - sequence.log_probs[at]);
+            let (estimate, _) = divergence(sequence.log_probs[at] - reference[at], objective.kl_estimator);
+            totals.kl += weight * estimate;
         }
     }
     totals
