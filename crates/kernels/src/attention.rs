@@ -1,14 +1,22 @@
 //! Causal attention over packed rows, with grouped heads and exact softmax; no `[seq, seq]` matrix is kept.
 //!
-//! A *row* of the batch may hold several documents one after another. `first_keys` says for each position which
-//! position of its row is the first it may see: its document's start. Earlier documents are skipped, not masked.
-//! A *block* is a run of query positions; the query heads that share a key head are stacked, so that one product
-//! serves them all.
+//! A *row* of the batch may hold several documents one after another, and branches that go on from an earlier part of
+//! the row. `visible` says for each position which keys of its row it sees, in three numbers: the *prefix* it branches
+//! from (start and end, equal where there is none) and the first key of its *own* run, which reaches to itself.
+//! Everything else is skipped, not masked. A *block* is a run of query positions with one prefix; the query heads that
+//! share a key head are stacked, so that one product serves them all.
+//!
+//! ```text
+//! row       p p p p a a a b b b c c        a prompt, two branches of it, another document
+//! prefix    0-0 ... 0-4 ... 0-4 ... 10-10
+//! own       0       4       7       10
+//! ```
 
 use crate::buffer::{filled, uninitialised};
 use crate::math::{dot, exp, exp_and_sum, maximum};
-use crate::matmul::{Matrix, Threads, multiply, multiply_accumulate};
+use crate::matmul::{Matrix, Threads, multiply, multiply_accumulate, multiply_strided};
 use rayon::prelude::*;
+use std::ops::Range;
 
 /// Rows of a stacked block, about: positions times the query heads of a group.
 const STACKED_ROWS: usize = 96;
@@ -38,53 +46,96 @@ impl Heads {
         (STACKED_ROWS / self.group()).max(8)
     }
 
-    fn check(&self, q: &[f32], k: &[f32], v: &[f32], first_keys: &[u32]) {
+    fn check(&self, q: &[f32], k: &[f32], v: &[f32], visible: &[u32]) {
         let tokens = self.batch * self.seq;
         assert!(self.query_heads.is_multiple_of(self.kv_heads), "attention: uneven groups of heads");
         assert_eq!(q.len(), tokens * self.query_heads * self.head_dim, "attention: queries do not fit {self:?}");
         assert_eq!(k.len(), tokens * self.kv_heads * self.head_dim, "attention: keys do not fit {self:?}");
         assert_eq!(v.len(), k.len(), "attention: keys and values differ in length");
-        assert_eq!(first_keys.len(), tokens, "attention: one first key per position");
-        for row in first_keys.chunks_exact(self.seq.max(1)) {
-            let visible = row.iter().enumerate().all(|(position, &first)| first as usize <= position);
-            assert!(visible && row.is_sorted(), "attention: documents are not runs of positions");
+        assert_eq!(visible.len(), tokens * 3, "attention: three numbers per position");
+        for (position, sight) in visible.chunks_exact(3).map(Sight::new).enumerate() {
+            let position = position % self.seq;
+            let is_whole = sight.prefix.start <= sight.prefix.end && sight.prefix.end <= sight.own;
+            assert!(is_whole && sight.own <= position, "attention: position {position} sees {sight:?}");
         }
+    }
+
+    /// The blocks of one row of the batch; `visible` is that row's.
+    fn blocks<'a>(&self, batch: usize, visible: &'a [u32]) -> Vec<Block<'a>> {
+        let mut blocks = Vec::new();
+        let mut start = 0;
+        while start < self.seq {
+            let first = Sight::new(&visible[start * 3..][..3]);
+            let longest = (start + self.positions_per_block()).min(self.seq);
+            let sights = visible[start * 3..longest * 3].chunks_exact(3).map(Sight::new);
+            let len = sights.take_while(|sight| sight.branches_like(&first)).count();
+            blocks.push(Block { heads: *self, batch, start, end: start + len, first, visible });
+            start += len;
+        }
+        blocks
     }
 }
 
-/// A run of query positions of one row, and the keys they may see together.
-#[derive(Clone, Copy)]
+/// The keys that a position sees: the prefix, and its own run from `own` to itself.
+#[derive(Clone, Debug)]
+struct Sight {
+    prefix: Range<usize>,
+    own: usize,
+}
+
+impl Sight {
+    fn new(numbers: &[u32]) -> Sight {
+        let [start, end, own] = [0, 1, 2].map(|at| numbers[at] as usize);
+        Sight { prefix: start..end, own }
+    }
+
+    /// One block holds positions with the same prefix, and runs without any.
+    fn branches_like(&self, other: &Sight) -> bool {
+        self.prefix == other.prefix || (self.prefix.is_empty() && other.prefix.is_empty())
+    }
+}
+
+/// A run of query positions of one row, and the keys they may see together: the prefix, then their own runs.
+#[derive(Clone)]
 struct Block<'a> {
     heads: Heads,
     batch: usize,
     start: usize,
     end: usize,
-    first_keys: &'a [u32],
+    /// Of its first position.
+    first: Sight,
+    /// The whole row's.
+    visible: &'a [u32],
 }
 
-impl<'a> Block<'a> {
-    /// `first_keys` is the whole row's.
-    fn new(heads: Heads, batch: usize, start: usize, first_keys: &'a [u32]) -> Block<'a> {
-        let end = (start + heads.positions_per_block()).min(heads.seq);
-        Block { heads, batch, start, end, first_keys }
+impl Block<'_> {
+    /// The keys in order, as up to two runs of the row.
+    fn runs(&self) -> [Range<usize>; 2] {
+        [self.first.prefix.clone(), self.first.own..self.end]
     }
 
-    fn first_key(&self) -> usize {
-        self.first_keys[self.start] as usize
+    /// The runs that are not empty, and where each begins among the block's keys.
+    fn placed_runs(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
+        let [prefix, own] = self.runs();
+        let at = prefix.len();
+        [(0, prefix), (at, own)].into_iter().filter(|(_, run)| !run.is_empty())
     }
 
     fn num_keys(&self) -> usize {
-        self.end - self.first_key()
+        self.runs().iter().map(Range::len).sum()
     }
 
     fn stacked_rows(&self) -> usize {
         (self.end - self.start) * self.heads.group()
     }
 
-    /// Keys (counted from the block's first) that the stacked row sees.
-    fn visible(&self, stacked_row: usize) -> std::ops::Range<usize> {
+    /// Keys (counted in the block) that the stacked row sees: the prefix, and a run of its own.
+    fn visible(&self, stacked_row: usize) -> [Range<usize>; 2] {
         let position = self.start + stacked_row / self.heads.group();
-        self.first_keys[position] as usize - self.first_key()..position + 1 - self.first_key()
+        let sight = Sight::new(&self.visible[position * 3..][..3]);
+        let prefix = self.first.prefix.len();
+        let own = |key: usize| prefix + key - self.first.own;
+        [0..prefix, own(sight.own)..own(position + 1)]
     }
 
     /// Where the values of the group of `kv_head` at a query position begin.
@@ -101,11 +152,43 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// The visible keys (or values) of one head, `[keys, head_dim]`, where they lie.
-    fn keys<'k>(&self, keys: &'k [f32], kv_head: usize) -> Matrix<'k> {
+    /// A run of keys (or values) of one head, `[keys, head_dim]`, where they lie.
+    fn keys<'k>(&self, keys: &'k [f32], kv_head: usize, run: &Range<usize>) -> Matrix<'k> {
         let Heads { seq, kv_heads, head_dim, .. } = self.heads;
-        let offset = ((self.batch * seq + self.first_key()) * kv_heads + kv_head) * head_dim;
-        Matrix::strided(&keys[offset..], self.num_keys(), head_dim, kv_heads * head_dim)
+        let offset = ((self.batch * seq + run.start) * kv_heads + kv_head) * head_dim;
+        Matrix::strided(&keys[offset..], run.len(), head_dim, kv_heads * head_dim)
+    }
+
+    /// `scores = scale · queries keysᵀ` over all keys of the block, `[stacked rows, keys]`.
+    fn products(&self, scores: &mut [f32], queries: Matrix<'_>, keys: &[f32], kv_head: usize, scale: f32) {
+        let width = self.num_keys();
+        for (at, run) in self.placed_runs() {
+            let keys = self.keys(keys, kv_head, &run).transposed();
+            multiply_strided(&mut scores[at..], width, queries, keys, scale, Threads::One);
+        }
+    }
+
+    /// `out = weights values` over all keys of the block, `[stacked rows, head_dim]`.
+    fn weighted(&self, out: &mut [f32], weights: &[f32], values: &[f32], kv_head: usize) {
+        let (rows, width) = (self.stacked_rows(), self.num_keys());
+        for (number, (at, run)) in self.placed_runs().enumerate() {
+            let weights = Matrix::strided(&weights[at..], rows, run.len(), width);
+            let values = self.keys(values, kv_head, &run);
+            match number {
+                0 => multiply(out, weights, values, 1.0, Threads::One),
+                _ => multiply_accumulate(out, weights, values, 1.0, Threads::One),
+            }
+        }
+    }
+
+    /// `sums += weightsᵀ queries` at the keys' places in the row; `sums` is `[seq, head_dim]`.
+    fn add_to_keys(&self, sums: &mut [f32], weights: &[f32], queries: Matrix<'_>) {
+        let (rows, width, head_dim) = (self.stacked_rows(), self.num_keys(), self.heads.head_dim);
+        for (at, run) in self.placed_runs() {
+            let weights = Matrix::strided(&weights[at..], rows, run.len(), width).transposed();
+            let sums = &mut sums[run.start * head_dim..run.end * head_dim];
+            multiply_accumulate(sums, weights, queries, 1.0, Threads::One);
+        }
     }
 }
 
@@ -129,40 +212,42 @@ impl Scratch {
     }
 }
 
-/// `softmax(q kᵀ / sqrt(head_dim)) v` over the visible keys.
+/// `softmax(q kᵀ / sqrt(head_dim)) v` over the visible keys; `visible` is `[batch, seq, 3]`.
 ///
 /// Returns the output, shaped as `q`, and the log of the softmax's denominator, `[batch, seq, query_heads]`, which the
 /// backward pass needs.
-pub fn attention(q: &[f32], k: &[f32], v: &[f32], first_keys: &[u32], heads: Heads) -> (Vec<f32>, Vec<f32>) {
-    heads.check(q, k, v, first_keys);
+pub fn attention(q: &[f32], k: &[f32], v: &[f32], visible: &[u32], heads: Heads) -> (Vec<f32>, Vec<f32>) {
+    heads.check(q, k, v, visible);
     let Heads { batch, seq, query_heads, head_dim, .. } = heads;
     let mut log_sums = uninitialised(batch * seq * query_heads);
     let width = query_heads * head_dim;
-    let positions = heads.positions_per_block();
-    let out = filled(q.len(), |out| {
-        let rows = out.par_chunks_mut(seq * width).zip(log_sums.par_chunks_mut(seq * query_heads)).enumerate();
-        rows.for_each(|(batch, (out, log_sums))| {
-            let first_keys = &first_keys[batch * seq..][..seq];
-            out.par_chunks_mut(positions * width)
-                .zip(log_sums.par_chunks_mut(positions * query_heads))
-                .enumerate()
-                .for_each_init(
-                    || Scratch::new(heads),
-                    |scratch, (index, (out, log_sums))| {
-                        let block = Block::new(heads, batch, index * positions, first_keys);
-                        for kv_head in 0..heads.kv_heads {
-                            attend(block, kv_head, [q, k, v], scratch, out, log_sums);
-                        }
-                    },
-                );
-        });
+    let blocks: Vec<Block<'_>> =
+        (0..batch).flat_map(|batch| heads.blocks(batch, &visible[batch * seq * 3..][..seq * 3])).collect();
+    let out = filled(q.len(), |mut out| {
+        let mut log_sums = log_sums.as_mut_slice();
+        let mut tasks = Vec::with_capacity(blocks.len());
+        for block in blocks {
+            let positions = block.end - block.start;
+            let (of_block, rest) = out.split_at_mut(positions * width);
+            let (sums_of_block, sums_rest) = log_sums.split_at_mut(positions * query_heads);
+            tasks.push((block, of_block, sums_of_block));
+            (out, log_sums) = (rest, sums_rest);
+        }
+        tasks.into_par_iter().for_each_init(
+            || Scratch::new(heads),
+            |scratch, (block, out, log_sums)| {
+                for kv_head in 0..heads.kv_heads {
+                    attend(&block, kv_head, [q, k, v], scratch, out, log_sums);
+                }
+            },
+        );
     });
     (out, log_sums)
 }
 
 /// One group of heads of one block; writes the group's part of the block's output.
 fn attend(
-    block: Block<'_>,
+    block: &Block<'_>,
     kv_head: usize,
     [q, k, v]: [&[f32]; 3],
     scratch: &mut Scratch,
@@ -176,18 +261,20 @@ fn attend(
     let outputs = &mut scratch.outputs[..rows * head_dim];
     block.stack(q, kv_head, queries);
     let scale = 1.0 / (head_dim as f32).sqrt();
-    let queries = Matrix::new(queries, rows, head_dim);
-    multiply(scores, queries, block.keys(k, kv_head).transposed(), scale, Threads::One);
+    block.products(scores, Matrix::new(queries, rows, head_dim), k, kv_head, scale);
     let mut inverse_sums = vec![0f32; rows];
     for (row, scores) in scores.chunks_exact_mut(keys).enumerate() {
-        let visible = block.visible(row);
-        let max = maximum(&scores[visible.clone()]);
-        let sum = exp_and_sum(&mut scores[visible.clone()], max);
-        clear_outside(scores, visible);
+        let [prefix, own] = block.visible(row);
+        let max = maximum(&scores[prefix.clone()]).max(maximum(&scores[own.clone()]));
+        let sum = match prefix.is_empty() {
+            true => exp_and_sum(&mut scores[own.clone()], max),
+            false => exp_and_sum(&mut scores[prefix.clone()], max) + exp_and_sum(&mut scores[own.clone()], max),
+        };
+        clear_outside(scores, prefix, own);
         inverse_sums[row] = 1.0 / sum;
         log_sums[row / group * query_heads + kv_head * group + row % group] = max + sum.ln();
     }
-    multiply(outputs, Matrix::new(scores, rows, keys), block.keys(v, kv_head), 1.0, Threads::One);
+    block.weighted(outputs, scores, v, kv_head);
     for (row, (outputs, inverse_sum)) in outputs.chunks_exact(head_dim).zip(&inverse_sums).enumerate() {
         let head = row / group * query_heads + kv_head * group + row % group;
         for (out, value) in out[head * head_dim..][..head_dim].iter_mut().zip(outputs) {
@@ -202,7 +289,7 @@ pub struct Attended<'a> {
     /// Queries, keys and values of the forward pass.
     pub inputs: [&'a [f32]; 3],
     /// See [`attention`].
-    pub first_keys: &'a [u32],
+    pub visible: &'a [u32],
     /// Output of the forward pass.
     pub out: &'a [f32],
     /// Log denominators of the forward pass.
@@ -214,7 +301,7 @@ pub struct Attended<'a> {
 /// With `P` the softmax, `dV = Pᵀ dO`, `dS = P ∘ (dO Vᵀ − rowsum(dO ∘ O))`, `dQ = dS K / √d`, `dK = dSᵀ Q / √d`.
 pub fn attention_backward(attended: Attended<'_>, dout: &[f32], heads: Heads) -> [Vec<f32>; 3] {
     let [q, k, v] = attended.inputs;
-    heads.check(q, k, v, attended.first_keys);
+    heads.check(q, k, v, attended.visible);
     let Heads { batch, seq, query_heads, kv_heads, head_dim } = heads;
     assert_eq!(attended.out.len(), q.len(), "attention_backward: output and queries differ in length");
     assert_eq!(dout.len(), q.len(), "attention_backward: gradient and queries differ in length");
@@ -257,11 +344,11 @@ fn backward_of_group(
     let group = heads.group();
     let [q, k, v] = attended.inputs;
     let scale = 1.0 / (head_dim as f32).sqrt();
-    let first_keys = &attended.first_keys[batch * seq..][..seq];
+    let visible = &attended.visible[batch * seq * 3..][..seq * 3];
     let mut dq = uninitialised(seq * group * head_dim);
     let (mut dk, mut dv) = (vec![0f32; seq * head_dim], vec![0f32; seq * head_dim]);
-    for start in (0..seq).step_by(heads.positions_per_block()) {
-        let block = Block::new(heads, batch, start, first_keys);
+    for block in heads.blocks(batch, visible) {
+        let start = block.start;
         let (rows, keys) = (block.stacked_rows(), block.num_keys());
         let queries = &mut scratch.queries[..rows * head_dim];
         let douts = &mut scratch.outputs[..rows * head_dim];
@@ -270,34 +357,34 @@ fn backward_of_group(
         block.stack(q, kv_head, queries);
         block.stack(dout, kv_head, douts);
         let (queries, dout_rows) = (Matrix::new(queries, rows, head_dim), Matrix::new(douts, rows, head_dim));
-        multiply(weights, queries, block.keys(k, kv_head).transposed(), scale, Threads::One);
-        multiply(gradients, dout_rows, block.keys(v, kv_head).transposed(), 1.0, Threads::One);
+        block.products(weights, queries, k, kv_head, scale);
+        block.products(gradients, dout_rows, v, kv_head, 1.0);
         for (row, (weights, gradients)) in
             weights.chunks_exact_mut(keys).zip(gradients.chunks_exact_mut(keys)).enumerate()
         {
             let (position, head) = (start + row / group, kv_head * group + row % group);
             let query = (batch * seq + position) * query_heads + head;
             let own = dot(&attended.out[query * head_dim..][..head_dim], &douts[row * head_dim..][..head_dim]);
-            let visible = block.visible(row);
+            let [prefix, own_run] = block.visible(row);
             let log_sum = attended.log_sums[query];
-            for (weight, gradient) in weights[visible.clone()].iter_mut().zip(&mut gradients[visible.clone()]) {
-                *weight = exp(*weight - log_sum);
-                *gradient = *weight * (*gradient - own) * scale;
+            for run in [prefix.clone(), own_run.clone()] {
+                for (weight, gradient) in weights[run.clone()].iter_mut().zip(&mut gradients[run]) {
+                    *weight = exp(*weight - log_sum);
+                    *gradient = *weight * (*gradient - own) * scale;
+                }
             }
-            clear_outside(weights, visible.clone());
-            clear_outside(gradients, visible);
+            clear_outside(weights, prefix.clone(), own_run.clone());
+            clear_outside(gradients, prefix, own_run);
         }
-        let (weights, gradients) = (Matrix::new(weights, rows, keys), Matrix::new(gradients, rows, keys));
-        let seen = block.first_key() * head_dim..block.end * head_dim;
         let dq = &mut dq[start * group * head_dim..block.end * group * head_dim];
-        multiply(dq, gradients, block.keys(k, kv_head), 1.0, Threads::One);
-        multiply_accumulate(&mut dk[seen.clone()], gradients.transposed(), queries, 1.0, Threads::One);
-        multiply_accumulate(&mut dv[seen], weights.transposed(), dout_rows, 1.0, Threads::One);
+        block.weighted(dq, gradients, k, kv_head);
+        block.add_to_keys(&mut dk, gradients, queries);
+        block.add_to_keys(&mut dv, weights, dout_rows);
     }
     [dq, dk, dv]
 }
 
-fn clear_outside(row: &mut [f32], visible: std::ops::Range<usize>) {
-    row[..visible.start].fill(0.0);
-    row[visible.end..].fill(0.0);
+fn clear_outside(row: &mut [f32], prefix: Range<usize>, own: Range<usize>) {
+    row[prefix.end..own.start].fill(0.0);
+    row[own.end..].fill(0.0);
 }

@@ -13,6 +13,7 @@ pub mod delta_rule;
 pub mod embedding;
 pub mod experts;
 pub mod matmul;
+pub mod muon;
 pub mod norm;
 pub mod rotary;
 pub mod swiglu;
@@ -22,5 +23,6 @@ mod math;
 
 pub use adamw::{AdamWStep, adamw};
 pub use math::{add_assign, scale, sum_of_squares};
+pub use muon::{MuonStep, muon};
 
 pub mod decode;

@@ -57,21 +57,43 @@ pub enum Threads {
 
 /// `out = scale · a b`.
 pub fn multiply(out: &mut [f32], a: Matrix<'_>, b: Matrix<'_>, scale: f32, threads: Threads) {
-    product(out, a, b, scale, false, threads);
+    product(out, b.columns, a, b, scale, false, threads);
+}
+
+/// As [`multiply`], into rows whose starts are `row_stride` apart; what lies between them is left alone.
+pub fn multiply_strided(
+    out: &mut [f32],
+    row_stride: usize,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    scale: f32,
+    threads: Threads,
+) {
+    product(out, row_stride, a, b, scale, false, threads);
 }
 
 /// `out += scale · a b`.
 pub fn multiply_accumulate(out: &mut [f32], a: Matrix<'_>, b: Matrix<'_>, scale: f32, threads: Threads) {
-    product(out, a, b, scale, true, threads);
+    product(out, b.columns, a, b, scale, true, threads);
 }
 
-fn product(out: &mut [f32], a: Matrix<'_>, b: Matrix<'_>, scale: f32, accumulate: bool, threads: Threads) {
+fn product(
+    out: &mut [f32],
+    row_stride: usize,
+    a: Matrix<'_>,
+    b: Matrix<'_>,
+    scale: f32,
+    accumulate: bool,
+    threads: Threads,
+) {
     let (rows, inner, columns) = (a.rows, a.columns, b.columns);
     assert_eq!(inner, b.rows, "product: {inner} columns times {} rows", b.rows);
-    assert_eq!(out.len(), rows * columns, "product: output is {rows} rows of {columns}");
-    if out.is_empty() {
+    if rows == 0 || columns == 0 {
         return;
     }
+    let needed = (rows - 1) * row_stride + columns;
+    let is_whole = row_stride > columns || out.len() == needed;
+    assert!(columns <= row_stride && out.len() >= needed && is_whole, "product: output is {rows} rows of {columns}");
     let parallelism = match threads {
         Threads::One => gemm::Parallelism::None,
         Threads::Pool => gemm::Parallelism::Rayon(0),
@@ -87,7 +109,7 @@ fn product(out: &mut [f32], a: Matrix<'_>, b: Matrix<'_>, scale: f32, accumulate
             inner,
             out.as_mut_ptr(),
             1,
-            columns as isize,
+            row_stride as isize,
             accumulate,
             a.values.as_ptr(),
             a.column_stride as isize,

@@ -132,10 +132,16 @@ fn attention_has_the_same_bits_for_any_number_of_threads() {
     let tokens = heads.batch * heads.seq;
     let (q, dout) = (random(tokens * 144, 16), random(tokens * 144, 17));
     let (k, v) = (random(tokens * 48, 18), random(tokens * 48, 19));
-    let first_keys: Vec<u32> = (0..tokens).map(|t| (t % 333 / 50 * 50) as u32).collect();
+    // Documents of 50, and in the middle two branches of the one before.
+    let sight = |at: u32| match at {
+        100..125 => [50, 100, 100],
+        125..150 => [50, 100, 125],
+        _ => [at / 50 * 50; 3],
+    };
+    let visible: Vec<u32> = (0..tokens as u32).flat_map(|at| sight(at % 333)).collect();
     same_bits("attention", || {
-        let (out, log_sums) = attention(&q, &k, &v, &first_keys, heads);
-        let attended = Attended { inputs: [&q, &k, &v], first_keys: &first_keys, out: &out, log_sums: &log_sums };
+        let (out, log_sums) = attention(&q, &k, &v, &visible, heads);
+        let attended = Attended { inputs: [&q, &k, &v], visible: &visible, out: &out, log_sums: &log_sums };
         let [dq, dk, dv] = attention_backward(attended, &dout, heads);
         vec![out, log_sums, dq, dk, dv]
     });

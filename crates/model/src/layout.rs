@@ -1,42 +1,69 @@
 //! Where the tokens of a batch stand: positions for the rotary turn, and documents for attention.
 
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use std::ops::Range;
 
-/// Positions and documents of `[batch, seq]` tokens.
+/// Positions, documents and branches of `[batch, seq]` tokens.
 ///
 /// A *segment* is a run of equal ids in a row: one document, or padding, which is a segment of its own. A token sees
-/// the tokens of its segment up to itself. Two documents and two padding tokens in one row of eight:
+/// the tokens of its segment up to itself. A segment that *continues* an earlier one sees that one whole, with all
+/// that it sees, and its positions go on from there: a *branch*, or, where it follows at once, more of the same run.
+/// A prompt, two branches of it and a padding token:
 ///
 /// ```text
-/// tokens      a b c d e f · ·
-/// segments    0 0 0 1 1 1 2 2
-/// positions   0 1 2 0 1 2 0 1
-/// first keys  0 0 0 3 3 3 6 6
+/// tokens      p p p a a b b ·
+/// segments    0 0 0 1 1 2 2 3
+/// continues   0:-1  1:0 2:0
+/// positions   0 1 2 3 4 3 4 0
+/// visible     0-0+0 ×3 (own run) · 0-0+0 (1 follows 0 at once) · 0-3+5 (prefix 0-3, own from 5) · 7-7+7
 /// ```
-///
-/// Branches that continue another segment (`continues` in the shard) get their place here when attention knows them.
 #[derive(Clone, Debug)]
 pub struct Layout {
     positions: Tensor<2, Int>,
+    visible: Tensor<3, Int>,
     first_keys: Tensor<2, Int>,
+    has_branches: bool,
     distinct_positions: Vec<u32>,
     position_rows: Tensor<2, Int>,
 }
 
 impl Layout {
-    /// The layout of packed rows; both slices are `[batch, seq]`, row after row.
+    /// The layout of packed rows of documents; both slices are `[batch, seq]`, row after row.
     pub fn new(positions: &[u32], segments: &[u32], batch: usize, seq: usize, device: &Device) -> Layout {
+        Self::with_branches(positions, segments, &vec![Vec::new(); batch], seq, device)
+    }
+
+    /// The layout of packed rows with branches: `continues` has, per row and segment, the segment it continues or -1;
+    /// segments beyond its end continue none. Panics where [`visible_keys`] refuses: rows are checked when read.
+    pub fn with_branches(
+        positions: &[u32],
+        segments: &[u32],
+        continues: &[Vec<i32>],
+        seq: usize,
+        device: &Device,
+    ) -> Layout {
+        let batch = continues.len();
         assert_eq!(positions.len(), batch * seq, "layout: {batch} rows of {seq} positions");
         assert_eq!(segments.len(), batch * seq, "layout: {batch} rows of {seq} segments");
-        let first_keys: Vec<u32> = segments.chunks(seq.max(1)).flat_map(first_keys_of_row).collect();
+        let rows = segments.chunks(seq.max(1)).zip(continues);
+        let visible: Vec<[u32; 3]> = rows
+            .flat_map(|(segments, continues)| match visible_keys(segments, continues) {
+                Ok(visible) => visible,
+                Err(wrong) => panic!("layout: {wrong}"),
+            })
+            .collect();
+        let first_keys: Vec<u32> = visible.iter().map(|&[_, _, own]| own).collect();
         let mut distinct_positions = positions.to_vec();
         distinct_positions.sort_unstable();
         distinct_positions.dedup();
         let row = |position: &u32| distinct_positions.partition_point(|other| other < position) as u32;
         let rows: Vec<u32> = positions.iter().map(row).collect();
+        let numbers = TensorData::new(integers(visible.as_flattened()), [batch, seq, 3]);
         Layout {
             positions: token_tensor(positions, batch, seq, device),
+            visible: Tensor::from_data(numbers, &device.clone().inner()),
             first_keys: token_tensor(&first_keys, batch, seq, device),
+            has_branches: visible.iter().any(|[start, end, _]| start < end),
             position_rows: token_tensor(&rows, batch, seq, device),
             distinct_positions,
         }
@@ -53,9 +80,20 @@ impl Layout {
         &self.positions
     }
 
-    /// First position of the row that each token may see, `[batch, seq]`.
+    /// The keys that each token sees, `[batch, seq, 3]`: start and end of the prefix that it branches from (equal where
+    /// there is none), and the first key of its own run.
+    pub fn visible(&self) -> &Tensor<3, Int> {
+        &self.visible
+    }
+
+    /// First key of each token's own run, `[batch, seq]`: where a recurrent state starts.
     pub fn first_keys(&self) -> &Tensor<2, Int> {
         &self.first_keys
+    }
+
+    /// Whether any token branches from a prefix.
+    pub fn has_branches(&self) -> bool {
+        self.has_branches
     }
 
     /// The positions that occur, each once and in order: the rows of the rotary tables.
@@ -85,14 +123,69 @@ pub(crate) fn integers(values: &[u32]) -> Vec<i32> {
     values.iter().map(|&value| value as i32).collect()
 }
 
-fn first_keys_of_row(segments: &[u32]) -> Vec<u32> {
-    let mut first = 0;
-    (0..segments.len())
-        .map(|position| {
-            if position > 0 && segments[position] != segments[position - 1] {
-                first = position as u32;
+/// Per token of a row: `[prefix start, prefix end, own start]`, as [`Layout::visible`]; or what cannot be laid out.
+pub fn visible_keys(segments: &[u32], continues: &[i32]) -> Result<Vec<[u32; 3]>, String> {
+    // Of each segment: what it sees at its end.
+    let mut seen: Vec<Run> = Vec::new();
+    let mut visible = Vec::with_capacity(segments.len());
+    let mut start = 0;
+    for of_segment in segments.chunk_by(|a, b| a == b) {
+        let segment = of_segment[0] as usize;
+        let end = start + of_segment.len();
+        let own = |prefix: Range<usize>, own: usize| Run { segment, prefix, own, end };
+        let run = match continues.get(segment).copied().unwrap_or(-1) {
+            ..0 => own(start..start, start),
+            parent => {
+                let parent = seen.iter().find(|run| run.segment == parent as usize);
+                let parent =
+                    parent.ok_or_else(|| format!("segment {segment} continues one that does not stand before it"))?;
+                match (parent.end == start, parent.prefix.is_empty()) {
+                    (true, _) => own(parent.prefix.clone(), parent.own),
+                    (false, true) => own(parent.own..parent.end, start),
+                    (false, false) => {
+                        return Err(format!("segment {segment} branches from a branch, segment {}", parent.segment));
+                    }
+                }
             }
-            first
-        })
-        .collect()
+        };
+        let numbers = [run.prefix.start, run.prefix.end, run.own].map(|at| at as u32);
+        visible.resize(end, numbers);
+        seen.push(run);
+        start = end;
+    }
+    Ok(visible)
+}
+
+/// What a segment sees at its end.
+struct Run {
+    segment: usize,
+    prefix: Range<usize>,
+    own: usize,
+    end: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_see_themselves_trunks_go_on_and_branches_see_their_prefix() {
+        // A trunk of two pieces, a branch of the first piece, one of both, a document, its branch.
+        let segments = [0, 0, 1, 1, 2, 3, 3, 4, 4, 5];
+        let visible = visible_keys(&segments, &[-1, 0, 0, 1, -1, 4]).unwrap();
+        let (trunk, after_first, after_both) = ([0, 0, 0], [0, 2, 4], [0, 4, 5]);
+        let document = [7, 7, 7];
+        let expected = [trunk, trunk, trunk, trunk, after_first, after_both, after_both, document, document, document];
+        assert_eq!(visible, expected);
+    }
+
+    #[test]
+    fn a_branch_of_a_branch_and_a_parent_that_comes_later_are_refused() {
+        assert!(visible_keys(&[0, 1, 2, 3], &[-1, 0, 0, 2]).is_ok());
+        assert!(visible_keys(&[0, 1, 2, 3], &[-1, -1, 0, 2]).is_ok());
+        let error = visible_keys(&[0, 1, 2, 3, 4], &[-1, -1, 0, -1, 2]).unwrap_err();
+        assert!(error.contains("segment 4 branches from a branch, segment 2"), "{error}");
+        let error = visible_keys(&[0, 1], &[1, -1]).unwrap_err();
+        assert!(error.contains("segment 0 continues one"), "{error}");
+    }
 }

@@ -19,7 +19,7 @@ pub use config::ModelConfig;
 pub use decoder::{Backbone, Block, Decoder, FeedForward};
 pub use design::{DeltaNetShape, Design, ExpertShape, FeedForwardKind, LayerDesign, Mixer};
 pub use error::Error;
-pub use layout::{Layout, token_tensor};
+pub use layout::{Layout, token_tensor, visible_keys};
 pub use parameters::{ChangeParameter, Gradients, ParameterShape, ReadParameter, parameter_shapes};
 pub use parts::{Attention, Convolution, Experts, GatedDeltaNet, Linear, Mlp, Moe, Norm, Routing};
 pub use weights::{Gguf, GgufValue, SaveDType, SaveOptions, import_gguf, load, save, save_with};

@@ -9,6 +9,24 @@ use crate::renderer::Rendered;
 pub(crate) struct Fitted {
     pub(crate) tokens: Vec<u32>,
     pub(crate) weights: Vec<f32>,
+    /// What it is made of, in order: one piece, but for documents that share a history.
+    pub(crate) pieces: Vec<Piece>,
+}
+
+/// A run of a document's tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    pub(crate) length: usize,
+    /// The piece it goes on from; none for the beginning.
+    pub(crate) continues: Option<usize>,
+}
+
+impl Fitted {
+    /// One piece.
+    pub(crate) fn whole(tokens: Vec<u32>, weights: Vec<f32>) -> Self {
+        let pieces = vec![Piece { length: tokens.len(), continues: None }];
+        Self { tokens, weights, pieces }
+    }
 }
 
 /// What became of a rendered document. `rendered + repeated = tokens in parts + dropped`.
@@ -27,7 +45,7 @@ pub(crate) struct Fit {
 pub(crate) fn fit(rendered: &Rendered, row_tokens: usize, long: Long) -> Fit {
     let length = rendered.tokens.len();
     if length <= row_tokens {
-        let whole = Fitted { tokens: rendered.tokens.clone(), weights: rendered.weights() };
+        let whole = Fitted::whole(rendered.tokens.clone(), rendered.weights());
         return Fit { parts: vec![whole], ..Fit::default() };
     }
     match long {
@@ -43,7 +61,7 @@ fn cut_turns(rendered: &Rendered, row_tokens: usize) -> Fit {
     let Some(end) = fits else { return Fit { dropped: length, ..Fit::default() } };
     let weights = rendered.weights()[..end].to_vec();
     let mut fit = Fit { dropped: length - end, ..Fit::default() };
-    fit.keep(Fitted { tokens: rendered.tokens[..end].to_vec(), weights });
+    fit.keep(Fitted::whole(rendered.tokens[..end].to_vec(), weights));
     fit
 }
 
@@ -63,15 +81,14 @@ fn window(rendered: &Rendered, row_tokens: usize) -> Fit {
         let border = ends.iter().copied().filter(|&end| end > start && end - start <= room).max();
         let whole_turn = ends.iter().copied().find(|&end| end > start).unwrap_or(length);
         let (end, next) = border.map_or((start + room, whole_turn), |end| (end, end));
-        let mut part = Fitted { tokens: rendered.tokens[..context].to_vec(), weights: weights[..context].to_vec() };
-        part.tokens.extend_from_slice(&rendered.tokens[start..end]);
-        part.weights.extend_from_slice(&weights[start..end]);
+        let tokens = [&rendered.tokens[..context], &rendered.tokens[start..end]].concat();
+        let mut part_weights = [&weights[..context], &weights[start..end]].concat();
         if border.is_none() {
-            forget_stop(rendered, start..end, context, &mut part.weights);
+            forget_stop(rendered, start..end, context, &mut part_weights);
         }
         fit.repeated += if start == context { 0 } else { context };
         fit.dropped += next - end;
-        fit.keep(part);
+        fit.keep(Fitted::whole(tokens, part_weights));
         start = next;
     }
     fit

@@ -36,17 +36,23 @@ pub(crate) fn pack(lengths: &[usize], row_tokens: usize) -> Vec<Vec<usize>> {
     rows
 }
 
-/// One row of several documents: positions restart, segments count up.
+/// One row of several documents: positions restart, segments count up; a document's pieces are segments of their own.
 pub(crate) fn row_of<'a>(documents: impl IntoIterator<Item = (&'a Fitted, &'a str)>) -> Row {
     let mut row = Row::default();
-    for (segment, (document, source)) in documents.into_iter().enumerate() {
-        let length = document.tokens.len();
+    for (document, source) in documents {
         row.tokens.extend_from_slice(&document.tokens);
         row.weights.extend_from_slice(&document.weights);
-        row.positions.extend(0..length as u32);
-        row.segments.extend(std::iter::repeat_n(segment as u32, length));
-        row.continues.push(-1);
-        row.sources.push(source.into());
+        let first = row.continues.len();
+        let mut ends: Vec<u32> = Vec::with_capacity(document.pieces.len());
+        for piece in &document.pieces {
+            let start = piece.continues.map_or(0, |parent| ends[parent]);
+            let end = start + piece.length as u32;
+            ends.push(end);
+            row.positions.extend(start..end);
+            row.segments.extend(std::iter::repeat_n(row.continues.len() as u32, piece.length));
+            row.continues.push(piece.continues.map_or(-1, |parent| (first + parent) as i32));
+            row.sources.push(source.into());
+        }
     }
     row
 }
@@ -78,7 +84,7 @@ mod tests {
             let documents: Vec<Fitted> = lengths
                 .iter()
                 .enumerate()
-                .map(|(at, &n)| Fitted { tokens: vec![at as u32; n], weights: (0..n).map(|i| f32::from(i > 0)).collect() })
+                .map(|(at, &n)| Fitted::whole(vec![at as u32; n], (0..n).map(|i| f32::from(i > 0)).collect()))
                 .collect();
             let row = row_of(documents.iter().map(|document| (document, "t")));
             prop_assert_eq!(row.check(), Ok(()));

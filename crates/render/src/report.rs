@@ -92,7 +92,8 @@ impl Tally {
     pub(crate) fn lost_tokens(&self) -> i128 {
         let dropped: u64 = self.dropped.values().map(|dropped| dropped.tokens).sum();
         let incoming = i128::from(self.get("tokens_rendered")) + i128::from(self.get("tokens_repeated"));
-        incoming - i128::from(self.get("tokens")) - i128::from(dropped) - i128::from(self.get("tokens_cut"))
+        let written = i128::from(self.get("tokens")) + i128::from(self.get("tokens_shared"));
+        incoming - written - i128::from(dropped) - i128::from(self.get("tokens_cut"))
     }
 }
 

@@ -13,6 +13,7 @@ use crate::renderer::Rendered;
 use crate::report::Tally;
 use crate::run::Sink;
 use crate::seeds::stream;
+use crate::share::share;
 
 /// Tokens gathered before they are packed and written: bounds the memory, and the reach of packing and shuffling.
 const TOKENS_PER_SHARD: usize = 1 << 25;
@@ -22,13 +23,22 @@ pub(crate) struct RowSink {
     settings: RowSettings,
     seed: u64,
     gathered: Vec<(Fitted, String)>,
+    /// Documents of the trajectory at hand, where they share their history.
+    of_trajectory: Vec<Fitted>,
     tokens: usize,
     shards: usize,
 }
 
 impl RowSink {
     pub(crate) fn create(out: &Path, settings: RowSettings, seed: u64) -> Self {
-        Self { out: out.into(), settings, seed, gathered: Vec::new(), tokens: 0, shards: 0 }
+        Self { out: out.into(), settings, seed, gathered: Vec::new(), of_trajectory: Vec::new(), tokens: 0, shards: 0 }
+    }
+
+    fn gather(&mut self, trajectory: &Trajectory, documents: Vec<Fitted>) {
+        for document in documents {
+            self.tokens += document.tokens.len();
+            self.gathered.push((document, trajectory.trajectory_id.clone()));
+        }
     }
 
     fn write(&mut self, tally: &mut Tally) -> Result<()> {
@@ -71,10 +81,18 @@ impl Sink for RowSink {
         }
         tally.add("tokens_cut", (fit.dropped + fit.untrained) as u64);
         tally.add("truncated", u64::from(length > self.settings.row_tokens));
-        for part in fit.parts {
-            self.tokens += part.tokens.len();
-            self.gathered.push((part, trajectory.trajectory_id.clone()));
+        match self.settings.share_history {
+            true => self.of_trajectory.extend(fit.parts),
+            false => self.gather(trajectory, fit.parts),
         }
+        Ok(())
+    }
+
+    fn end_trajectory(&mut self, trajectory: &Trajectory, tally: &mut Tally) -> Result<()> {
+        let documents = std::mem::take(&mut self.of_trajectory);
+        let (documents, saved) = share(documents, self.settings.row_tokens);
+        tally.add("tokens_shared", saved as u64);
+        self.gather(trajectory, documents);
         if self.tokens >= TOKENS_PER_SHARD { self.write(tally) } else { Ok(()) }
     }
 

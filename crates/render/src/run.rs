@@ -33,6 +33,10 @@ pub(crate) struct Draft {
 pub(crate) trait Sink {
     /// Takes a rendered document.
     fn take(&mut self, trajectory: &Trajectory, turn: usize, rendered: Rendered, tally: &mut Tally) -> Result<()>;
+    /// Every document of the trajectory has been taken.
+    fn end_trajectory(&mut self, _trajectory: &Trajectory, _tally: &mut Tally) -> Result<()> {
+        Ok(())
+    }
     /// Writes what is left and returns the waste.
     fn finish(&mut self, tally: &mut Tally) -> Result<f64>;
 }
@@ -84,6 +88,7 @@ fn feed(
             for draft in drafts? {
                 take(trajectory, draft, sink, tally)?;
             }
+            sink.end_trajectory(trajectory, tally)?;
         }
         done += chunk.len() as u64;
         tally.add("trajectories", chunk.len() as u64);
@@ -122,7 +127,9 @@ fn drafts_of(config: &RenderConfig, renderer: &Renderer, trajectory: &Trajectory
 }
 
 fn draft(config: &RenderConfig, renderer: &Renderer, trajectory: &Trajectory, turn: usize) -> Result<Draft> {
-    let mut random = stream(config.seed, "template", &[&trajectory.trajectory_id, &turn.to_string()]);
+    // Documents that share a history share its template.
+    let turn_name = if config.share_history { String::new() } else { turn.to_string() };
+    let mut random = stream(config.seed, "template", &[&trajectory.trajectory_id, &turn_name]);
     let version = config.versions[random.random_range(0..config.versions.len() as u64) as usize];
     let rendered = match config.stage {
         Stage::Cpt => {

@@ -11,7 +11,9 @@
 //! sources   ["a31f…", "77c0…"]                per segment: the trajectory inside
 //! ```
 //!
-//! The first token of a document is never trained: nothing predicts it.
+//! A segment that continues another sees that one whole, with all that it sees, and its positions go on from there: a
+//! branch, or more of the same document where it follows at once. The first token of a segment is never trained: nothing
+//! in it predicts it. A branch that is trained from its start repeats the last token of what it continues.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -80,7 +82,11 @@ impl Row {
                     self.segments[at - 1]
                 ));
             }
-            if starts && self.continues[self.segments[at] as usize] < 0 && self.weights[at] != 0.0 {
+            let segment = self.segments[at];
+            if starts && self.continues[segment as usize] >= segment as i32 {
+                return Err(format!("segment {segment} continues a later one, {}", self.continues[segment as usize]));
+            }
+            if starts && self.weights[at] != 0.0 {
                 return Err(format!(
                     "token {at} starts a document and has weight {}: nothing predicts it",
                     self.weights[at]

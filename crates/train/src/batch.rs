@@ -24,6 +24,8 @@ pub struct Batch {
     pub targets: Vec<u32>,
     /// Its weight.
     pub weights: Vec<f32>,
+    /// Per row and document number: the one it continues, or -1.
+    pub continues: Vec<Vec<i32>>,
     /// Number of rows.
     pub rows: usize,
     /// Length of the longest.
@@ -42,6 +44,7 @@ impl Batch {
             segments: empty(),
             targets: empty(),
             weights: Vec::with_capacity(size),
+            continues: Vec::with_capacity(rows.len()),
             rows: rows.len(),
             length,
         };
@@ -62,6 +65,7 @@ impl Batch {
         }
         let padding = self.length - used;
         let padding_segment = row.segments[..used].last().map_or(0, |last| last + 1);
+        self.continues.push(row.continues[..row.continues.len().min(padding_segment as usize)].into());
         self.tokens.extend(std::iter::repeat_n(0, padding));
         self.positions.extend(0..padding as u32);
         self.segments.extend(std::iter::repeat_n(padding_segment, padding));
@@ -93,7 +97,7 @@ impl Batch {
     }
 
     fn tensors(&self, device: &Device) -> (Tensor<2, burn::tensor::Int>, Layout) {
-        let layout = Layout::new(&self.positions, &self.segments, self.rows, self.length, device);
+        let layout = Layout::with_branches(&self.positions, &self.segments, &self.continues, self.length, device);
         (token_tensor(&self.tokens, self.rows, self.length, device), layout)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use worldloom_model::{ModelConfig, visible_keys};
 use worldloom_schema::{Artifact, MANIFEST, Row, ShardSet, hash_file};
 
 use crate::error::{Error, Result};
@@ -66,6 +67,7 @@ impl Data {
                 hasher.update(bytemuck::cast_slice(list));
             }
             hasher.update(bytemuck::cast_slice(&row.weights));
+            hasher.update(bytemuck::cast_slice(&row.continues));
         }
         Self { rows: Box::new(rows), key: hasher.finalize().to_hex()[..32].into(), path: PathBuf::new() }
     }
@@ -103,7 +105,8 @@ pub(crate) struct Scan {
 }
 
 /// Looks at every row once and refuses what would fail inside the decoder.
-pub(crate) fn scan(rows: &dyn Rows, vocab_size: usize, max_positions: usize) -> Result<Scan> {
+pub(crate) fn scan(rows: &dyn Rows, model: &ModelConfig) -> Result<Scan> {
+    let (vocab_size, max_positions) = (model.vocab_size, model.max_position_embeddings);
     let mut scan = Scan::default();
     for number in 0..rows.len() {
         let row = rows.row(number)?;
@@ -115,8 +118,15 @@ pub(crate) fn scan(rows: &dyn Rows, vocab_size: usize, max_positions: usize) -> 
         if let Some(position) = row.positions.iter().find(|&&position| position as usize >= max_positions) {
             return wrong(format!("position {position}, but the model has {max_positions}"));
         }
-        if row.continues.iter().any(|&parent| parent >= 0) {
-            return wrong("it has a segment that continues another, which the decoder cannot do yet".into());
+        match visible_keys(&row.segments, &row.continues) {
+            Err(detail) => return wrong(detail),
+            Ok(visible) if !model.can_branch() && visible.iter().any(|[start, end, _]| start < end) => {
+                return wrong(
+                    "it has a branch, and the model's recurrent state cannot go two ways; render with `share_history = false`"
+                        .into(),
+                );
+            }
+            Ok(_) => {}
         }
         match row.weights.iter().any(|&weight| weight > 0.0) {
             true => scan.trained.push(number),

@@ -5,18 +5,18 @@ use worldloom_model::{Decoder, Gradients};
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
-use crate::optimizer::AdamW;
+use crate::optimizer::Optimizer;
 
 pub(crate) struct Learner {
     /// None only while an update moves it.
     decoder: Option<Decoder>,
-    pub(crate) optimizer: AdamW,
+    pub(crate) optimizer: Optimizer,
     gradients: Gradients,
     pub(crate) device: Device,
 }
 
 impl Learner {
-    pub(crate) fn new(decoder: Decoder, optimizer: AdamW, device: &Device) -> Self {
+    pub(crate) fn new(decoder: Decoder, optimizer: Optimizer, device: &Device) -> Self {
         let gradients = Gradients::zeros(&decoder);
         Self { decoder: Some(decoder), optimizer, gradients, device: device.clone() }
     }
@@ -106,7 +106,7 @@ mod tests {
         .unwrap();
         let device = Device::flex().autodiff();
         let decoder = Decoder::init(&model, 1, &device);
-        let optimizer = AdamW::new(&OptimizerConfig::new(0.1, 0.1, 1.0), &decoder);
+        let optimizer = Optimizer::new(&OptimizerConfig::new(0.1, 0.1, 1.0), &decoder);
         let mut learner = Learner::new(decoder, optimizer.clone(), &device);
         let weights = |learner: &Learner| {
             let mut all = Vec::new();

@@ -12,7 +12,7 @@ use crate::checkpoint::{CheckpointConfig, Checkpoints, Identity, OPTIMIZER, Stat
 use crate::error::Result;
 use crate::learner::Learner;
 use crate::metrics::{Control, MetricsFile};
-use crate::optimizer::{AdamW, OptimizerConfig};
+use crate::optimizer::{Optimizer, OptimizerConfig};
 
 /// Name of the folder with the trained model.
 const MODEL: &str = "model";
@@ -68,11 +68,11 @@ impl Run {
         let checkpoints = Checkpoints::open(job.out, checkpoint_config, Identity { config, inputs })?;
         let (decoder, optimizer, state, saved) = match checkpoints.latest(job.device)? {
             Some(loaded) => {
-                let optimizer = AdamW::load(optimizer, &loaded.decoder, &loaded.folder.join(OPTIMIZER))?;
+                let optimizer = Optimizer::load(optimizer, &loaded.decoder, &loaded.folder.join(OPTIMIZER))?;
                 (loaded.decoder, optimizer, loaded.state, Some(loaded.state.step))
             }
             None => {
-                let optimizer = AdamW::new(optimizer, &job.decoder);
+                let optimizer = Optimizer::new(optimizer, &job.decoder);
                 (job.decoder, optimizer, State { seed, ..State::default() }, None)
             }
         };

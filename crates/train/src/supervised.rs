@@ -88,7 +88,7 @@ struct Plan {
 
 impl Plan {
     fn new(config: &StageConfig, model: &ModelConfig, data: &Data, has_validation_data: bool) -> Result<Self> {
-        let found = scan(data.rows.as_ref(), model.vocab_size, model.max_position_embeddings)?;
+        let found = scan(data.rows.as_ref(), model)?;
         let wanted = config.validation.and_then(|validation| validation.held_out_rows).unwrap_or(0);
         if config.validation.is_some() && (wanted > 0) == has_validation_data {
             let detail = "give either validation data or a number of rows above 0";
@@ -136,9 +136,7 @@ pub fn run(
     config.check()?;
     let plan = Plan::new(config, &job.model, data, validation.is_some())?;
     let (validation_data, validation_rows) = match validation {
-        Some(other) => {
-            (other, scan(other.rows.as_ref(), job.model.vocab_size, job.model.max_position_embeddings)?.trained)
-        }
+        Some(other) => (other, scan(other.rows.as_ref(), &job.model)?.trained),
         None => (data, plan.held_out.clone()),
     };
     let mut run = open(config, job, data, validation)?;

@@ -116,11 +116,11 @@ impl<B: Kernels> Backward<B, 3> for Attention {
 
     fn backward(self, ops: Ops<Self::State, 3>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
-        let (inputs, first_keys, outputs) = ops.state;
+        let (inputs, visible, outputs) = ops.state;
         register::<B, 3>(
             grads,
             ops.parents.map(|parent| parent.map(|node| node.id)),
-            B::attention_backward(&inputs, &first_keys, &outputs, &dy),
+            B::attention_backward(&inputs, &visible, &outputs, &dy),
         );
     }
 }
@@ -255,12 +255,12 @@ impl<B: Kernels + DecoderOps, C: CheckpointStrategy> DecoderOps for Autodiff<B, 
         }
     }
 
-    fn attention(q: Float<Self>, k: Float<Self>, v: Float<Self>, first_keys: IntTensor<Self>) -> Float<Self> {
+    fn attention(q: Float<Self>, k: Float<Self>, v: Float<Self>, visible: IntTensor<Self>) -> Float<Self> {
         let ((q, q_node), (k, k_node), (v, v_node)) = (q.into_parts(), k.into_parts(), v.into_parts());
         let inputs = [q, k, v];
-        let [out, log_sums] = B::attention_forward(&inputs, &first_keys);
+        let [out, log_sums] = B::attention_forward(&inputs, &visible);
         match Attention.prepare::<C>([q_node, k_node, v_node]).compute_bound().stateful() {
-            OpsKind::Tracked(prep) => prep.finish((inputs, first_keys, [out.clone(), log_sums]), out),
+            OpsKind::Tracked(prep) => prep.finish((inputs, visible, [out.clone(), log_sums]), out),
             OpsKind::UnTracked(prep) => prep.finish(out),
         }
     }

@@ -120,16 +120,16 @@ impl Kernels for Flex {
         [like(dgate, gate), like(dup, up)]
     }
 
-    fn attention_forward(inputs: &[FlexTensor; 3], first_keys: &FlexTensor) -> [FlexTensor; 2] {
+    fn attention_forward(inputs: &[FlexTensor; 3], visible: &FlexTensor) -> [FlexTensor; 2] {
         let [q, k, v] = inputs;
         let (out, log_sums) =
-            kernels::attention::attention(&floats(q), &floats(k), &floats(v), &integers(first_keys), heads(q, k));
+            kernels::attention::attention(&floats(q), &floats(k), &floats(v), &integers(visible), heads(q, k));
         [like(out, q), flat(log_sums)]
     }
 
     fn attention_backward(
         inputs: &[FlexTensor; 3],
-        first_keys: &FlexTensor,
+        visible: &FlexTensor,
         outputs: &[FlexTensor; 2],
         dy: &FlexTensor,
     ) -> [FlexTensor; 3] {
@@ -137,7 +137,7 @@ impl Kernels for Flex {
         let [out, log_sums] = outputs;
         let attended = Attended {
             inputs: [&floats(q), &floats(k), &floats(v)],
-            first_keys: &integers(first_keys),
+            visible: &integers(visible),
             out: &floats(out),
             log_sums: &floats(log_sums),
         };
@@ -299,8 +299,8 @@ impl DecoderOps for Flex {
         Self::swiglu_forward(&gate, &up)
     }
 
-    fn attention(q: Float<Self>, k: Float<Self>, v: Float<Self>, first_keys: IntTensor<Self>) -> Float<Self> {
-        let [out, _] = Self::attention_forward(&[q, k, v], &first_keys);
+    fn attention(q: Float<Self>, k: Float<Self>, v: Float<Self>, visible: IntTensor<Self>) -> Float<Self> {
+        let [out, _] = Self::attention_forward(&[q, k, v], &visible);
         out
     }
 

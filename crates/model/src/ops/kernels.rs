@@ -54,11 +54,11 @@ pub trait Kernels: Backend {
     /// Gradients to gate and up.
     fn swiglu_backward(gate: &Float<Self>, up: &Float<Self>, dy: &Float<Self>) -> [Float<Self>; 2];
     /// Output and log denominators; `inputs` are queries, keys and values.
-    fn attention_forward(inputs: &[Float<Self>; 3], first_keys: &IntTensor<Self>) -> [Float<Self>; 2];
+    fn attention_forward(inputs: &[Float<Self>; 3], visible: &IntTensor<Self>) -> [Float<Self>; 2];
     /// Gradients to queries, keys and values; `outputs` are those of the forward pass.
     fn attention_backward(
         inputs: &[Float<Self>; 3],
-        first_keys: &IntTensor<Self>,
+        visible: &IntTensor<Self>,
         outputs: &[Float<Self>; 2],
         dy: &Float<Self>,
     ) -> [Float<Self>; 3];
@@ -135,7 +135,7 @@ pub trait DecoderOps: Backend {
         q: FloatTensor<Self>,
         k: FloatTensor<Self>,
         v: FloatTensor<Self>,
-        first_keys: IntTensor<Self>,
+        visible: IntTensor<Self>,
     ) -> FloatTensor<Self>;
     /// See [`super::experts`].
     fn experts(

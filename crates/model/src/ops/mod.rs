@@ -136,18 +136,19 @@ pub fn swiglu<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Tensor<D> {
     Tensor::from_dispatch(<Dispatch as DecoderOps>::swiglu(gate.into_dispatch(), up.into_dispatch()))
 }
 
-/// Causal attention in which each position sees the keys from `first_keys` of its row to itself.
+/// Causal attention in which each position sees a prefix of its row and its own run up to itself, as
+/// [`Layout::visible`](crate::Layout::visible) says.
 ///
 /// # Shapes
 /// - `q`, output: `[batch, seq, query_heads, head_dim]`
 /// - `k`, `v`: `[batch, seq, kv_heads, head_dim]`
-/// - `first_keys`: `[batch, seq]`
-pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, first_keys: Tensor<2, Int>) -> Tensor<4> {
+/// - `visible`: `[batch, seq, 3]`
+pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, visible: Tensor<3, Int>) -> Tensor<4> {
     Tensor::from_dispatch(<Dispatch as DecoderOps>::attention(
         q.into_dispatch(),
         k.into_dispatch(),
         v.into_dispatch(),
-        first_keys.into_dispatch(),
+        visible.into_dispatch(),
     ))
 }
 

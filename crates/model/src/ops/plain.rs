@@ -47,25 +47,28 @@ pub fn swiglu<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Tensor<D> {
 }
 
 /// See [`super::attention`].
-pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, first_keys: Tensor<2, Int>) -> Tensor<4> {
+pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, visible: Tensor<3, Int>) -> Tensor<4> {
     let ([batch, seq, query_heads, head_dim], [_, _, kv_heads, _]) = (q.dims(), k.dims());
     let repeated = |heads: Tensor<4>| {
         let heads = heads.swap_dims(1, 2).unsqueeze_dim::<5>(2).repeat_dim(2, query_heads / kv_heads);
         heads.reshape([batch, query_heads, seq, head_dim])
     };
     let scores = q.swap_dims(1, 2).matmul(repeated(k).swap_dims(2, 3)) / (head_dim as f32).sqrt();
-    let weights = activation::softmax(scores.mask_fill(hidden_keys(first_keys, query_heads), f32::NEG_INFINITY), 3);
+    let weights = activation::softmax(scores.mask_fill(hidden_keys(visible, query_heads), f32::NEG_INFINITY), 3);
     weights.matmul(repeated(v)).swap_dims(1, 2)
 }
 
 /// True where a position may not see a key, `[batch, heads, seq, seq]`.
-fn hidden_keys(first_keys: Tensor<2, Int>, heads: usize) -> Tensor<4, Bool> {
-    let ([batch, seq], device) = (first_keys.dims(), first_keys.device());
-    let first_keys: Vec<i64> = first_keys.into_data().iter::<i64>().collect();
-    let visible = |position: usize, key: usize| key <= position % seq && key as i64 >= first_keys[position];
+fn hidden_keys(visible: Tensor<3, Int>, heads: usize) -> Tensor<4, Bool> {
+    let ([batch, seq, _], device) = (visible.dims(), visible.device());
+    let visible: Vec<i64> = visible.into_data().iter::<i64>().collect();
+    let sees = |position: usize, key: usize| {
+        let (sight, at) = (&visible[position * 3..][..3], key as i64);
+        (sight[0]..sight[1]).contains(&at) || (at >= sight[2] && key <= position % seq)
+    };
     let hidden: Vec<bool> = (0..batch * seq)
         .flat_map(|position| (0..seq).map(move |key| (position, key)))
-        .map(|(p, k)| !visible(p, k))
+        .map(|(position, key)| !sees(position, key))
         .collect();
     Tensor::<4, Bool>::from_data(TensorData::new(hidden, [batch, 1, seq, seq]), &device).repeat_dim(1, heads)
 }

@@ -72,7 +72,7 @@ impl Attention {
         let q = turned(q, &self.q_norm);
         let k = turned(key_heads(self.k_proj.forward(x.clone())), &self.k_norm);
         let v = key_heads(self.v_proj.forward(x));
-        let out = ops::attention(q, k, v, layout.first_keys().clone());
+        let out = ops::attention(q, k, v, layout.visible().clone());
         let out = match gate {
             Some(gate) => out * activation::sigmoid(gate),
             None => out,

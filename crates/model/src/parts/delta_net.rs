@@ -103,6 +103,7 @@ impl GatedDeltaNet {
 
     /// `[batch, seq, hidden]` to the same.
     pub fn forward(&self, x: Tensor<3>, layout: &Layout) -> Tensor<3> {
+        assert!(!layout.has_branches(), "a delta-net state cannot branch: callers ask `ModelConfig::can_branch`");
         let ([batch, seq, _], shape) = (x.dims(), &self.shape);
         let (key_width, value_width) = (shape.key_width(), shape.value_width());
         let projected = self.project(x);

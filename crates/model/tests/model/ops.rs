@@ -3,6 +3,7 @@
 use crate::support::random;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use worldloom_model::ops::{self, DeltaInputs, RotaryTables, RowTargets, plain};
+use worldloom_model::visible_keys;
 
 fn device() -> Device {
     Device::flex().autodiff()
@@ -97,16 +98,40 @@ fn swiglu_equals_the_plain_one() {
     compare!("swiglu", ops::swiglu(gate.clone(), up.clone()), plain::swiglu(gate.clone(), up.clone()), gate, up);
 }
 
+#[derive(Clone, Copy)]
+enum Rows {
+    OneDocument,
+    ManyDocuments,
+    Branches,
+}
+
+/// What the positions of some rows see; other boundaries in each row.
+fn sights(batch: usize, seq: usize, kind: Rows) -> Tensor<3, Int> {
+    let of_row = |row: usize| {
+        let segment = |at: usize| match kind {
+            Rows::OneDocument => 0,
+            Rows::ManyDocuments | Rows::Branches => (at + row) / (seq / 5 + 1),
+        };
+        let first = segment(0);
+        let segments: Vec<u32> = (0..seq).map(|at| (segment(at) - first) as u32).collect();
+        // A document, two branches of it, another document and its branch.
+        let continues: &[i32] = if matches!(kind, Rows::Branches) { &[-1, 0, 0, -1, 3, 3] } else { &[] };
+        visible_keys(&segments, continues).unwrap()
+    };
+    let visible: Vec<i32> = (0..batch).flat_map(of_row).flatten().map(|at| at as i32).collect();
+    Tensor::from_data(TensorData::new(visible, [batch, seq, 3]), &device().inner())
+}
+
 #[test]
-fn attention_equals_the_plain_one_for_one_document_and_many() {
+fn attention_equals_the_plain_one_for_one_document_many_and_branches() {
     let sizes = [[2, 150, 6, 2, 32], [1, 33, 4, 4, 16], [3, 1, 2, 1, 8], [1, 97, 3, 1, 10], [1, 70, 24, 2, 6]];
     for [batch, seq, query_heads, kv_heads, dim] in sizes {
-        for documents in [1, 4] {
+        for kind in [Rows::OneDocument, Rows::ManyDocuments, Rows::Branches] {
             let q = leaf([batch, seq, query_heads, dim], 12);
             let (k, v) = (leaf([batch, seq, kv_heads, dim], 13), leaf([batch, seq, kv_heads, dim], 14));
-            let first_keys = first_keys(batch, seq, documents);
-            let fused = ops::attention(q.clone(), k.clone(), v.clone(), first_keys.clone());
-            let plain = plain::attention(q.clone(), k.clone(), v.clone(), first_keys);
+            let visible = sights(batch, seq, kind);
+            let fused = ops::attention(q.clone(), k.clone(), v.clone(), visible.clone());
+            let plain = plain::attention(q.clone(), k.clone(), v.clone(), visible);
             if seq == 1 {
                 close("attention of one position", fused, plain);
             } else {

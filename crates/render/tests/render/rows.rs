@@ -43,7 +43,10 @@ fn tokenizer_json() -> String {
     static JSON: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     let train = || {
         let texts = (0..60).flat_map(|seed| episode(seed).turns).map(|turn| turn.action + "\n" + &turn.observation);
-        worldloom_render::train_tokenizer(500, 2, texts).unwrap().to_string(false).unwrap()
+        worldloom_render::train_tokenizer(500, 2, worldloom_render::WordSplit::Qwen, texts)
+            .unwrap()
+            .to_string(false)
+            .unwrap()
     };
     JSON.get_or_init(train).clone()
 }
@@ -65,6 +68,7 @@ fn config(stage: Stage) -> RenderConfig {
         pack: (!is_rl).then_some(true),
         max_prompt_tokens: is_rl.then_some(4096),
         action_weight: 0.0,
+        share_history: false,
         max_empty_share: 0.1,
     }
 }
@@ -80,7 +84,7 @@ fn check_report(report: &RenderReport, rows: &[Row], row_tokens: usize) {
     let dropped: u64 = report.dropped.values().map(|dropped| dropped.tokens).sum();
     assert_eq!(
         count("tokens_rendered") + count("tokens_repeated"),
-        count("tokens") + dropped + count("tokens_cut"),
+        count("tokens") + count("tokens_shared") + dropped + count("tokens_cut"),
         "tokens in = tokens out + tokens dropped"
     );
     for row in rows {
@@ -190,6 +194,24 @@ fn sft_makes_a_row_per_selected_turn_and_draws_its_templates_evenly() {
         let first = row.weights.iter().position(|&weight| weight > 0.0).unwrap();
         assert!(row.weights[first..=last].iter().all(|&weight| weight == 1.0), "one target, in one piece");
     }
+}
+
+#[test]
+fn targets_that_share_their_history_are_the_same_targets_in_fewer_tokens() {
+    let pools = Pools::new(Stage::Sft, (0..60).map(episode));
+    let one_version = RenderConfig { versions: vec![4], ..config(Stage::Sft) };
+    let alone = pools.render(&one_version, "alone").unwrap();
+    let shared = pools.render(&RenderConfig { share_history: true, ..one_version }, "shared").unwrap();
+    let saved = shared.counts["tokens_shared"];
+    assert!(saved > 0);
+    assert_eq!(alone.counts["tokens"], shared.counts["tokens"] + saved);
+    assert_eq!(alone.counts["trained_tokens"], shared.counts["trained_tokens"]);
+    assert_eq!(alone.weight_sum, shared.weight_sum);
+    let rows = pools.rows("shared");
+    check_report(&shared, &rows, 2048);
+    assert!(rows.iter().any(|row| row.continues.iter().any(|&parent| parent >= 0)));
+    let wrong = RenderConfig { share_history: true, ..config(Stage::Cpt) };
+    assert!(matches!(wrong.check(), Err(Error::Config { field: "share_history", .. })));
 }
 
 #[test]

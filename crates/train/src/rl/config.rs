@@ -21,8 +21,12 @@ pub struct RlConfig {
     pub group_size: usize,
     /// Updates a batch of rollouts is cut into, by groups.
     pub mini_batches: usize,
-    /// Rows that go through the decoder at once: memory, not results.
+    /// Rows that go through the decoder at once: memory, not results. A row has the completions of one prompt.
     pub rows_per_micro_batch: usize,
+    /// Whether the completions of a prompt share one row, with the prompt computed once. Default: yes; no gives a row to
+    /// each, for comparison.
+    #[serde(default = "yes")]
+    pub share_prompts: bool,
     /// Longest completion the sampler may answer.
     pub max_completion_tokens: usize,
     /// Temperature of sampling and of the trainer's log-probs.
@@ -48,6 +52,10 @@ pub struct RlConfig {
     /// that computes in float32 as the trainer does.
     #[serde(default = "default_max_log_prob_gap")]
     pub max_log_prob_gap: f64,
+}
+
+fn yes() -> bool {
+    true
 }
 
 fn default_max_fault_share_at_start() -> f64 {

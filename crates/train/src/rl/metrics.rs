@@ -93,7 +93,7 @@ impl RlStepMetrics {
             dropped_groups: rollouts.dropped_groups as u64,
             response_length: samples().map(|sample| sample.completion.tokens.len()).sum::<usize>() as f64 / count,
             stopped_share: share(&|sample| sample.completion.stopped),
-            tokens: samples().map(|sample| sample.row.tokens.len() as u64).sum(),
+            tokens: samples().map(|sample| sample.tokens.len() as u64).sum(),
             trained_tokens: samples().filter(|s| s.counts()).map(|s| s.completion.tokens.len() as u64).sum(),
             ..Self::default()
         }

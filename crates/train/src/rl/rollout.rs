@@ -4,7 +4,7 @@ use std::path::Path;
 
 use worldloom_model::Decoder;
 use worldloom_model::generate::Completion;
-use worldloom_schema::{Rollout, RolloutOutcome, Row, write_table};
+use worldloom_schema::{Rollout, RolloutOutcome, write_table};
 
 use super::advantage::{Advantages, advantages};
 use super::config::RlConfig;
@@ -120,8 +120,8 @@ pub(super) struct Sample {
     pub(super) prompt: usize,
     /// Number inside the group.
     pub(super) number: usize,
-    /// Prompt and completion; weight 1 on every sampled token.
-    pub(super) row: Row,
+    /// Prompt and completion.
+    pub(super) tokens: Vec<u32>,
     pub(super) completion: Completion,
     pub(super) score: Score,
     pub(super) advantage: Option<f64>,
@@ -132,6 +132,11 @@ pub(super) struct Sample {
 }
 
 impl Sample {
+    /// Tokens of the prompt.
+    pub(super) fn prompt_length(&self) -> usize {
+        self.tokens.len() - self.completion.tokens.len()
+    }
+
     /// Whether it enters the denominators.
     pub(super) fn counts(&self) -> bool {
         self.advantage.is_some() && !self.completion.tokens.is_empty()
@@ -234,7 +239,7 @@ fn assemble(
         let sample = |(number, ((completion, score), advantage)): (usize, ((Completion, Score), Option<f64>))| Sample {
             prompt,
             number,
-            row: row_of(&prompts[prompt].tokens, &completion.tokens),
+            tokens: [prompts[prompt].tokens.as_slice(), &completion.tokens].concat(),
             completion,
             score,
             advantage,
@@ -245,22 +250,6 @@ fn assemble(
     }
     let Advantages { zero_variance_groups, dropped_groups, .. } = advantages;
     Rollouts { groups, zero_variance_groups, dropped_groups }
-}
-
-/// A row of its own for each completion. Sharing the prompt between the completions of a group would make one row with
-/// branches (`continues`) here and nothing else would change.
-fn row_of(prompt: &[u32], completion: &[u32]) -> Row {
-    let length = prompt.len() + completion.len();
-    let mut weights = vec![0.0; prompt.len()];
-    weights.resize(length, 1.0);
-    Row {
-        tokens: [prompt, completion].concat(),
-        weights,
-        positions: (0..length as u32).collect(),
-        segments: vec![0; length],
-        continues: vec![-1],
-        sources: vec![String::new()],
-    }
 }
 
 /// Writes the step's rollouts, whole or not at all.
@@ -277,8 +266,8 @@ pub(super) fn dump(
             step,
             prompt_id: prompts[sample.prompt].id.clone(),
             sample: sample.number as u32,
-            tokens: sample.row.tokens.clone(),
-            sampled: sample.row.weights.iter().map(|&weight| weight > 0.0).collect(),
+            tokens: sample.tokens.clone(),
+            sampled: (0..sample.tokens.len()).map(|at| at >= sample.prompt_length()).collect(),
             sampler_log_probs: sample.completion.log_probs.clone(),
             trainer_log_probs: sample.old_log_probs.iter().map(|&value| value as f32).collect(),
             stopped: sample.completion.stopped,

@@ -8,6 +8,7 @@ use super::config::RlConfig;
 use super::metrics::RlStepMetrics;
 use super::objective::{Denominators, PolicyLoss, Sequence, Totals, policy_loss};
 use super::rollout::{RlPrompt, Sample};
+use super::rows::SampleRows;
 use crate::batch::{Batch, micro_batches};
 use crate::error::{Error, Result};
 use crate::learner::{Learner, Place};
@@ -17,13 +18,17 @@ const LARGEST_FIRST_LOG_RATIO: f64 = 1e-5;
 
 /// Log-probs of sampled tokens under `decoder`, sample by sample.
 fn log_probs(config: &RlConfig, learner: &Learner, decoder: &Decoder, samples: &[&Sample]) -> Vec<Vec<f64>> {
-    let rows: Vec<Row> = samples.iter().map(|sample| sample.row.clone()).collect();
-    let mut result = vec![Vec::new(); rows.len()];
+    let ones: Vec<Vec<f32>> = samples.iter().map(|sample| vec![1.0; sample.completion.tokens.len()]).collect();
+    let SampleRows { rows, samples: inside } = SampleRows::new(samples, &ones, config.share_prompts);
+    let mut result = vec![Vec::new(); samples.len()];
     for micro_batch in micro_batches(&rows, config.rows_per_micro_batch) {
         let batch = Batch::new(&micro_batch.iter().map(|&at| &rows[at]).collect::<Vec<_>>(), 1.0);
         let values = batch.log_probs(decoder, config.temperature as f32, &learner.device);
         for (at, values) in micro_batch.into_iter().zip(values) {
-            result[at] = values.into_iter().map(f64::from).collect();
+            let mut values = values.into_iter().map(f64::from);
+            for &sample in &inside[at] {
+                result[sample] = values.by_ref().take(ones[sample].len()).collect();
+            }
         }
     }
     result
@@ -93,7 +98,7 @@ pub(super) fn update(
     let new = log_probs(config, learner, learner.decoder(), &active);
     let policy = objective_of(config, samples, &active, &new);
     totals.add(&policy.totals);
-    let rows = rows_to_push(&active, &policy);
+    let rows = rows_to_push(config, &active, &policy);
     if rows.is_empty() {
         return Ok(None);
     }
@@ -136,12 +141,17 @@ fn objective_of(config: &RlConfig, samples: &[Sample], active: &[&Sample], new: 
         max_completion_tokens: config.max_completion_tokens,
     };
     let masks: Vec<Vec<bool>> = active.iter().map(|sample| vec![true; sample.completion.tokens.len()]).collect();
+    let sampler: Vec<Vec<f64>> = active
+        .iter()
+        .map(|sample| sample.completion.log_probs.iter().map(|&value| f64::from(value)).collect())
+        .collect();
     let mut sequences = Vec::new();
-    for ((sample, new), mask) in active.iter().zip(new).zip(&masks) {
+    for (((sample, new), mask), sampler) in active.iter().zip(new).zip(&masks).zip(&sampler) {
         sequences.push(Sequence {
             log_probs: new,
             old_log_probs: &sample.old_log_probs,
             reference_log_probs: sample.reference_log_probs.as_deref(),
+            sampler_log_probs: Some(sampler),
             mask,
             advantage: sample.advantage.unwrap_or(0.0),
         });
@@ -149,18 +159,15 @@ fn objective_of(config: &RlConfig, samples: &[Sample], active: &[&Sample], new: 
     policy_loss(&sequences, &denominators, &config.objective)
 }
 
-/// Rows whose weights are `−∂loss/∂log-prob`; rows that push nothing are left out.
-fn rows_to_push(active: &[&Sample], policy: &PolicyLoss) -> Vec<Row> {
+/// Rows whose weights are `−∂loss/∂log-prob`; completions that push nothing are left out.
+fn rows_to_push(config: &RlConfig, active: &[&Sample], policy: &PolicyLoss) -> Vec<Row> {
     let pushes = |coefficients: &[f64]| coefficients.iter().any(|&coefficient| coefficient != 0.0);
-    let pairs = active.iter().zip(&policy.coefficients).filter(|(_, coefficients)| pushes(coefficients));
-    pairs
-        .map(|(sample, coefficients)| {
-            let mut row = sample.row.clone();
-            let start = row.tokens.len() - coefficients.len();
-            row.weights[start..].iter_mut().zip(coefficients).for_each(|(weight, c)| *weight = -c as f32);
-            row
-        })
-        .collect()
+    let weights_of = |coefficients: &Vec<f64>| match pushes(coefficients) {
+        true => coefficients.iter().map(|&coefficient| -coefficient as f32).collect(),
+        false => Vec::new(),
+    };
+    let weights: Vec<Vec<f32>> = policy.coefficients.iter().map(weights_of).collect();
+    SampleRows::new(active, &weights, config.share_prompts).rows
 }
 
 /// A copy of the starting weights that nothing trains.

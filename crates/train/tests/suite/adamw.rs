@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use safetensors::SafeTensors;
 use worldloom_model::{Decoder, Gradients, load};
 use worldloom_schema::Row;
-use worldloom_train::{AdamW, Batch, OptimizerConfig, Schedule, Shape};
+use worldloom_train::{Batch, Optimizer, OptimizerConfig, Schedule, Shape};
 
 use crate::common::{device, parameters};
 
@@ -50,7 +50,7 @@ fn check(run: &str, config: &OptimizerConfig, schedule: Schedule) {
     let (batches, expected) = (tensors("adamw/batches.safetensors"), tensors(&format!("adamw/{run}.safetensors")));
     let device = device();
     let (mut decoder, _): (Decoder, _) = load(&golden("qwen3-tied"), &device).unwrap();
-    let mut optimizer = AdamW::new(config, &decoder);
+    let mut optimizer = Optimizer::new(config, &decoder);
     let mut gradients = Gradients::zeros(&decoder);
     for (step, (&golden_loss, &golden_norm)) in expected["loss"].iter().zip(&expected["grad_norm"]).enumerate() {
         let rows = rows_of(&batches, step);

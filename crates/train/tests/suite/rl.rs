@@ -115,6 +115,7 @@ fn config(steps: u64) -> RlConfig {
         group_size: 6,
         mini_batches: 2,
         rows_per_micro_batch: 8,
+        share_prompts: true,
         max_completion_tokens: LONGEST,
         temperature: 1.0,
         seed: 3,
@@ -251,6 +252,25 @@ fn micro_batches_of_any_size_make_the_same_steps() {
     let difference =
         crate::common::largest_difference(&weights(&whole.path().join("model")), &weights(&split.path().join("model")));
     // Rounding in another order, through the quotient of AdamW's first updates.
+    assert!(difference < 1e-3, "weights differ by {difference}");
+}
+
+#[test]
+fn completions_that_share_their_prompt_make_the_same_steps_as_rows_of_their_own() {
+    let (shared, alone) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (_, first) = run(&config(1), shared.path());
+    let (_, second) = run(&RlConfig { share_prompts: false, ..config(1) }, alone.path());
+    assert!((first[0].grad_norm - second[0].grad_norm).abs() < 1e-4 * first[0].grad_norm);
+    for (a, b) in rollouts(shared.path(), 1).iter().zip(&rollouts(alone.path(), 1)) {
+        assert_eq!((&a.tokens, &a.sampled), (&b.tokens, &b.sampled));
+        for (a, b) in a.trainer_log_probs.iter().zip(&b.trainer_log_probs) {
+            assert!((a - b).abs() < 1e-5, "log-probs {a} and {b}");
+        }
+    }
+    let difference = crate::common::largest_difference(
+        &weights(&shared.path().join("model")),
+        &weights(&alone.path().join("model")),
+    );
     assert!(difference < 1e-3, "weights differ by {difference}");
 }
 

@@ -34,6 +34,30 @@ fn micro_batches_of_any_size_make_the_same_steps() {
 }
 
 #[test]
+fn targets_that_branch_from_one_history_train_as_rows_of_their_own() {
+    let history = document(2, 1, 6, 6, 0.0);
+    let branch = |start: u32, length: usize, weight: f32| {
+        // The first token of a branch is never a target.
+        let own = document(start, 3, length, 1, weight);
+        Row { positions: (6..6 + length as u32).collect(), ..own }
+    };
+    let branches = [branch(1, 5, 1.0), branch(9, 7, 0.5), branch(4, 3, 2.0)];
+    let alone = branches.each_ref().map(|branch| Row {
+        tokens: [history.tokens.clone(), branch.tokens.clone()].concat(),
+        weights: [history.weights.clone(), branch.weights.clone()].concat(),
+        positions: (0..(6 + branch.tokens.len()) as u32).collect(),
+        segments: vec![0; 6 + branch.tokens.len()],
+        ..branch.clone()
+    });
+    let other = document(3, 2, 9, 2, 1.0);
+    let [a, b, c] = branches;
+    let shared = Row { continues: vec![-1, 0, 0, 0, -1], ..pack(&[history, a, b, c, other.clone()]) };
+    let with = |rows_per_step| StageConfig { rows_per_step, validation: None, ..stage(4) };
+    let separate = [alone.as_slice(), &[other]].concat();
+    assert_same(&outcome(&with(4), separate), &outcome(&with(1), vec![shared]));
+}
+
+#[test]
 fn the_last_step_of_an_epoch_takes_what_is_left_with_its_own_denominator() {
     let config = StageConfig {
         steps: None,

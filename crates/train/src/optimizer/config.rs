@@ -1,0 +1,122 @@
+//! What a user sets of the optimizer.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// How weights are updated.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OptimizerConfig {
+    /// Peak learning rate; the schedule moves it.
+    pub learning_rate: f64,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// The gradient's global norm is cut to this.
+    pub clip_norm: f64,
+    /// Decay rate of the first moment. Default: 0.9, as in every published language model recipe.
+    #[serde(default = "default_beta1")]
+    pub beta1: f64,
+    /// Decay rate of the second moment. Default: 0.95, as published for GPT-3, Llama and Qwen.
+    #[serde(default = "default_beta2")]
+    pub beta2: f64,
+    /// Added outside the root. Default: 1e-8, as in the paper.
+    #[serde(default = "default_epsilon")]
+    pub epsilon: f64,
+    /// Parameters whose path contains one of these are not decayed. Default: norms and embeddings.
+    #[serde(default = "default_no_decay")]
+    pub no_decay: Vec<String>,
+    /// Muon for the matrices of the blocks, AdamW for the rest. Default: AdamW for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub muon: Option<MuonConfig>,
+}
+
+/// Muon (Jordan et al. 2024) at AdamW's learning rate (Liu et al., arXiv 2502.16982).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MuonConfig {
+    /// Decay rate of the momentum, which is Nesterov's. Default: 0.95, as published.
+    pub momentum: f64,
+    /// Newton–Schulz iterations. Default: 5, as published.
+    pub iterations: usize,
+    /// Paths that keep AdamW although they are matrices. Default: embeddings, heads, routers, convolutions.
+    pub adamw: Vec<String>,
+}
+
+impl Default for MuonConfig {
+    fn default() -> Self {
+        let adamw = ["embed_tokens", "lm_head", "mlp.gate.", "shared_expert_gate", "conv1d"];
+        Self { momentum: 0.95, iterations: 5, adamw: adamw.map(String::from).into() }
+    }
+}
+
+fn default_beta1() -> f64 {
+    0.9
+}
+
+fn default_beta2() -> f64 {
+    0.95
+}
+
+fn default_epsilon() -> f64 {
+    1e-8
+}
+
+fn default_no_decay() -> Vec<String> {
+    vec!["norm".into(), "embed_tokens".into()]
+}
+
+impl OptimizerConfig {
+    /// The published defaults with these three values.
+    pub fn new(learning_rate: f64, weight_decay: f64, clip_norm: f64) -> Self {
+        Self {
+            learning_rate,
+            weight_decay,
+            clip_norm,
+            beta1: default_beta1(),
+            beta2: default_beta2(),
+            epsilon: default_epsilon(),
+            no_decay: default_no_decay(),
+            muon: None,
+        }
+    }
+
+    /// Refuses values that cannot be meant.
+    pub fn check(&self) -> Result<()> {
+        let positive = |value: f64| value > 0.0 && value.is_finite();
+        let share = |value: f64| (0.0..1.0).contains(&value);
+        for (field, value, is_good, expected) in [
+            ("learning_rate", self.learning_rate, positive(self.learning_rate), "a number above 0"),
+            ("weight_decay", self.weight_decay, share(self.weight_decay), "0 or more and below 1"),
+            ("clip_norm", self.clip_norm, positive(self.clip_norm), "a number above 0"),
+            ("beta1", self.beta1, share(self.beta1), "0 or more and below 1"),
+            ("beta2", self.beta2, share(self.beta2), "0 or more and below 1"),
+            ("epsilon", self.epsilon, positive(self.epsilon), "a number above 0"),
+        ] {
+            if !is_good {
+                return Err(Error::config(&format!("optimizer.{field}"), format!("{value}, expected {expected}")));
+            }
+        }
+        match &self.muon {
+            Some(muon) if !share(muon.momentum) => {
+                let detail = format!("{}, expected 0 or more and below 1", muon.momentum);
+                Err(Error::config("optimizer.muon.momentum", detail))
+            }
+            Some(MuonConfig { iterations: 0, .. }) => {
+                Err(Error::config("optimizer.muon.iterations", "0, expected 1 or more"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Muon's settings for a parameter that is a matrix of a block, or several stacked ones.
+    pub(super) fn muon_of(&self, path: &str, shape: &[usize]) -> Option<&MuonConfig> {
+        let muon = self.muon.as_ref()?;
+        let is_matrix = matches!(shape, [_, _] | [_, _, _]) && path.contains("layers.");
+        (is_matrix && !muon.adamw.iter().any(|part| path.contains(part.as_str()))).then_some(muon)
+    }
+
+    pub(super) fn decay_of(&self, path: &str) -> f64 {
+        if self.no_decay.iter().any(|part| path.contains(part.as_str())) { 0.0 } else { self.weight_decay }
+    }
+}
