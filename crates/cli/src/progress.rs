@@ -53,6 +53,14 @@ impl Progress {
             eprintln!("  {} {done}/{total}, about {} left {}", self.label, duration(left), note());
         }
     }
+
+    /// Says something of several lines, above the bar where there is one.
+    pub(crate) fn say(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprint!("{text}")),
+            None => eprint!("{text}"),
+        }
+    }
 }
 
 impl Drop for Progress {

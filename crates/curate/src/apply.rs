@@ -1,15 +1,26 @@
-//! Carries the decisions back to the trajectories: both come sorted by trajectory id and are merged as streams.
+//! Carries the decisions back to the trajectories: both come sorted by trajectory id and are merged as streams. What is
+//! done to a trajectory needs nothing of the others, so a chunk of them is done on all cores and written in order.
 
 use std::iter::Peekable;
 use std::path::Path;
+use std::sync::Arc;
 
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use worldloom_schema::{Pool, REJECT_FILE, Reject, Table, TableReader, TableWriter, Trajectory};
 
-use crate::error::Result;
+use crate::config::CurateConfig;
+use crate::engine::Resources;
+use crate::error::{Error, Result};
 use crate::mask::class_of;
 use crate::report::Report;
 use crate::run::pool_file;
+use crate::secrets::{Masker, SecretCounts};
+
+/// Characters of a chunk.
+const CHUNK_CHARS: usize = 16 << 20;
+/// Trajectories of a chunk, at most.
+const CHUNK_ROWS: usize = 1024;
 
 /// Everything decided about one turn; a row of the plan `verdicts`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,25 +40,51 @@ impl Table for Verdict {
     const VERSION: u32 = 1;
 }
 
+/// A trajectory before it is decided.
+struct Open {
+    trajectory: Trajectory,
+    is_copy: bool,
+    verdicts: Arc<Vec<Verdict>>,
+}
+
+/// A trajectory with what became of it.
+pub(crate) struct Decided {
+    /// With the turns that are left, if it is in a pool; else as it came.
+    pub(crate) trajectory: Trajectory,
+    /// Turns it came with.
+    pub(crate) turns_read: u64,
+    /// The rule that dropped it, or the pool it is in.
+    pub(crate) fate: std::result::Result<Pool, String>,
+    /// The rules that removed its turns, if it is in a pool.
+    pub(crate) removed: Vec<String>,
+    /// Secrets masked in it.
+    pub(crate) secrets: SecretCounts,
+    rejects: Vec<Reject>,
+}
+
 /// Writes the pools and the rejects.
 pub(crate) struct Apply {
     pools: Vec<(Pool, TableWriter<Trajectory>)>,
     rejects: TableWriter<Reject>,
     report: Report,
     drop_copies: bool,
+    masker: Option<Masker>,
+    threads: rayon::ThreadPool,
 }
 
 impl Apply {
     /// Starts the files in `out`.
-    pub(crate) fn create(out: &Path, drop_copies: bool) -> Result<Self> {
+    pub(crate) fn create(out: &Path, config: &CurateConfig, resources: Resources) -> Result<Self> {
         let mut pools = Vec::new();
-        let mut report = Report::default();
         for pool in Pool::ALL {
             pools.push((pool, TableWriter::create(&out.join(pool_file(pool)))?));
-            report.pools.insert(pool.as_str().into(), Default::default());
         }
         let rejects = TableWriter::create(&out.join(REJECT_FILE))?;
-        Ok(Self { pools, rejects, report, drop_copies })
+        let masker = config.secrets.as_ref().map(|secrets| Masker::new(secrets, config.seed)).transpose()?;
+        let threads = rayon::ThreadPoolBuilder::new().num_threads(resources.num_threads.max(1)).build();
+        let threads = threads.map_err(|error| Error::Io(std::io::Error::other(error)))?;
+        let report = Report::start(&config.rules);
+        Ok(Self { pools, rejects, report, drop_copies: config.drop_exact_duplicates, masker, threads })
     }
 
     /// Merges trajectories and verdicts; `progress` is called for each trajectory.
@@ -58,74 +95,48 @@ impl Apply {
         progress: &mut dyn FnMut(),
     ) -> Result<()> {
         let mut verdicts = verdicts.peekable();
-        let mut current: (String, Vec<Verdict>) = Default::default();
+        let mut current: (String, Arc<Vec<Verdict>>) = Default::default();
+        let (mut chunk, mut chars) = (Vec::new(), 0);
         for trajectory in trajectories {
             let trajectory = trajectory?;
-            self.report.add("trajectories_read", 1);
-            self.report.add("turns_read", trajectory.turns.len() as u64);
             let is_copy = current.0 == trajectory.trajectory_id;
             if !is_copy {
                 let id = trajectory.trajectory_id.clone();
-                current = (id.clone(), verdicts_of(&id, &mut verdicts)?);
+                current = (id.clone(), Arc::new(verdicts_of(&id, &mut verdicts)?));
             }
-            if is_copy && self.drop_copies {
-                self.drop_trajectory(&trajectory, "exact_duplicate", "the content of one kept")?;
-            } else {
-                self.apply(trajectory, &current.1)?;
+            chars += trajectory.turns.iter().map(|turn| turn.action.len() + turn.observation.len()).sum::<usize>();
+            chunk.push(Open { trajectory, is_copy, verdicts: Arc::clone(&current.1) });
+            if chars >= CHUNK_CHARS || chunk.len() >= CHUNK_ROWS {
+                self.write(std::mem::take(&mut chunk), progress)?;
+                chars = 0;
+            }
+        }
+        self.write(chunk, progress)
+    }
+
+    fn write(&mut self, chunk: Vec<Open>, progress: &mut dyn FnMut()) -> Result<()> {
+        let (drop_copies, masker) = (self.drop_copies, self.masker.as_ref());
+        let decide = |open: Open| {
+            let mut decided = decide(open, drop_copies);
+            if let (Some(masker), Ok(_)) = (masker, &decided.fate) {
+                masker.mask_trajectory(&mut decided.trajectory, &mut decided.secrets);
+            }
+            decided
+        };
+        let chunk: Vec<Decided> = self.threads.install(|| chunk.into_par_iter().map(decide).collect());
+        for mut decided in chunk {
+            self.report.add(&decided);
+            for reject in std::mem::take(&mut decided.rejects) {
+                self.rejects.push(reject)?;
+            }
+            if let Ok(pool) = decided.fate
+                && let Some((_, writer)) = self.pools.iter_mut().find(|(known, _)| *known == pool)
+            {
+                writer.push(decided.trajectory)?;
             }
             progress();
         }
         Ok(())
-    }
-
-    fn apply(&mut self, mut trajectory: Trajectory, verdicts: &[Verdict]) -> Result<()> {
-        let pool = verdicts.iter().find_map(|verdict| Pool::ALL.into_iter().find(|pool| pool.as_str() == verdict.pool));
-        let Some(pool) = pool else {
-            let rule = verdicts.first().map_or("few_turns", |verdict| verdict.trajectory_rule.as_str());
-            let left = verdicts.iter().filter(|verdict| verdict.turn_rule.is_empty()).count();
-            let detail = format!("{} turns, {left} after the turn rules", trajectory.turns.len());
-            return self.drop_trajectory(&trajectory, rule, &detail);
-        };
-        self.decide_turns(&mut trajectory, verdicts)?;
-        trajectory.pool = Some(pool);
-        self.report.add("trajectories", 1);
-        self.report.add("turns", trajectory.turns.len() as u64);
-        self.report.pools.entry(pool.as_str().into()).or_default().add(&trajectory);
-        for (known, writer) in &mut self.pools {
-            if *known == pool {
-                return Ok(writer.push(trajectory)?);
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes turns by rule, sets class and keep of the others and numbers them anew.
-    fn decide_turns(&mut self, trajectory: &mut Trajectory, verdicts: &[Verdict]) -> Result<()> {
-        for mut turn in std::mem::take(&mut trajectory.turns) {
-            let verdict = verdicts.iter().find(|verdict| verdict.index == turn.index);
-            let Some(verdict) = verdict.filter(|verdict| verdict.turn_rule.is_empty()) else {
-                let rule = verdict.map_or("unknown_turn", |verdict| verdict.turn_rule.as_str());
-                *self.report.removed_turns.entry(rule.into()).or_default() += 1;
-                let detail = format!("trajectory {}: turn {} removed", trajectory.trajectory_id, turn.index);
-                self.rejects.push(reject(trajectory, rule, detail))?;
-                continue;
-            };
-            turn.index = trajectory.turns.len() as u32;
-            turn.keep_class = class_of(&verdict.keep_class);
-            turn.keep = Some(verdict.keep);
-            if verdict.is_duplicate {
-                self.report.add("duplicate_turns", 1);
-                turn.flags.push("duplicate:turn".into());
-            }
-            trajectory.turns.push(turn);
-        }
-        Ok(())
-    }
-
-    fn drop_trajectory(&mut self, trajectory: &Trajectory, rule: &str, detail: &str) -> Result<()> {
-        *self.report.dropped_trajectories.entry(rule.into()).or_default() += 1;
-        let detail = format!("trajectory {}: {detail}", trajectory.trajectory_id);
-        Ok(self.rejects.push(reject(trajectory, rule, detail))?)
     }
 
     /// Closes the files.
@@ -146,13 +157,79 @@ fn verdicts_of(id: &str, verdicts: &mut Peekable<TableReader<Verdict>>) -> Resul
     Ok(found)
 }
 
-fn reject(trajectory: &Trajectory, rule: &str, detail: String) -> Reject {
-    Reject {
-        source: trajectory.source.clone(),
-        file: trajectory.source_path.clone(),
-        row: trajectory.source_row,
-        byte_offset: 0,
-        rule: rule.into(),
-        detail,
+/// Does to a trajectory what was decided.
+fn decide(open: Open, drop_copies: bool) -> Decided {
+    let Open { trajectory, is_copy, verdicts } = open;
+    let pool = verdicts.first().and_then(|verdict| Pool::ALL.into_iter().find(|pool| pool.as_str() == verdict.pool));
+    let rule = verdicts.first().map_or("few_turns", |verdict| verdict.trajectory_rule.as_str());
+    let turns_read = trajectory.turns.len() as u64;
+    let fate = match pool {
+        _ if is_copy && drop_copies => Err("exact_duplicate".to_string()),
+        Some(pool) => Ok(pool),
+        None => Err(rule.to_string()),
+    };
+    let mut decided = Decided {
+        trajectory,
+        turns_read,
+        fate,
+        removed: Vec::new(),
+        secrets: SecretCounts::new(),
+        rejects: Vec::new(),
+    };
+    match decided.fate.clone() {
+        Ok(pool) => {
+            decided.trajectory.pool = Some(pool);
+            decide_turns(&mut decided, &verdicts);
+        }
+        Err(rule) => {
+            let left = verdicts.iter().filter(|verdict| verdict.turn_rule.is_empty()).count();
+            let detail = match rule.as_str() {
+                "exact_duplicate" => "the content of one kept".to_string(),
+                _ => format!("{turns_read} turns, {left} after the turn rules"),
+            };
+            decided.reject(&rule, &detail);
+        }
+    }
+    decided
+}
+
+/// Removes turns by rule, sets class and keep of the others and numbers them anew. The state shown before a turn that
+/// could not be understood is shown before the next one.
+fn decide_turns(decided: &mut Decided, verdicts: &[Verdict]) {
+    let mut carried: Option<String> = None;
+    for mut turn in std::mem::take(&mut decided.trajectory.turns) {
+        let found = verdicts.binary_search_by_key(&turn.index, |verdict| verdict.index);
+        let verdict = found.ok().map(|at| &verdicts[at]);
+        let Some(verdict) = verdict.filter(|verdict| verdict.turn_rule.is_empty()) else {
+            let rule = verdict.map_or("unknown_turn", |verdict| verdict.turn_rule.as_str());
+            decided.removed.push(rule.into());
+            decided.reject(rule, &format!("turn {} removed", turn.index));
+            if rule == "retry_cycle" {
+                carried = carried.or(turn.pre_state);
+            }
+            continue;
+        };
+        turn.index = decided.trajectory.turns.len() as u32;
+        turn.keep_class = class_of(&verdict.keep_class);
+        turn.keep = Some(verdict.keep);
+        turn.pre_state = turn.pre_state.or(carried.take());
+        if verdict.is_duplicate {
+            turn.flags.push("duplicate:turn".into());
+        }
+        carried = None;
+        decided.trajectory.turns.push(turn);
+    }
+}
+
+impl Decided {
+    fn reject(&mut self, rule: &str, detail: &str) {
+        self.rejects.push(Reject {
+            source: self.trajectory.source.clone(),
+            file: self.trajectory.source_path.clone(),
+            row: self.trajectory.source_row,
+            byte_offset: 0,
+            rule: rule.into(),
+            detail: format!("trajectory {}: {detail}", self.trajectory.trajectory_id),
+        });
     }
 }

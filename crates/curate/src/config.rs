@@ -1,10 +1,15 @@
 //! What a user says about curation.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
-use worldloom_schema::Pool;
+use worldloom_schema::{Domain, Pool};
 
 use crate::error::{Error, Result};
 use crate::mask::TurnMask;
+use crate::rules::Rules;
+use crate::secrets::Secrets;
+use crate::settings::{Decontaminate, Limits, Mixture, NearDuplicates};
 
 /// Configuration of [`run`](crate::run).
 ///
@@ -30,6 +35,12 @@ pub struct CurateConfig {
     pub eval_groups: Vec<String>,
     /// Share of trajectories for evaluation where `eval_groups` is empty; 0 with a list.
     pub eval_share: f64,
+    /// Task groups whose pool is not left to the draw.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub group_pools: BTreeMap<String, Pool>,
+    /// Sources that are for evaluation as a whole, with every task group that one of their trajectories has.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holdout_sources: Vec<String>,
     /// Classes of turns and how many of each CPT trains; as published unless said otherwise.
     #[serde(default)]
     pub turn_mask: TurnMask,
@@ -41,9 +52,37 @@ pub struct CurateConfig {
     pub max_turns: u32,
     /// A trajectory is cut before the first observation that is longer, in characters.
     pub max_observation_chars: u64,
+    /// A trajectory is cut before the first action that is longer, in characters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_action_chars: Option<u64>,
+    /// A trajectory with more characters of actions and observations is dropped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_trajectory_chars: Option<u64>,
+    /// Other limits for some domains.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<Domain, Limits>,
     /// Whether of equal trajectories one is kept, and of equal turns (same history, action and observation) one is
     /// trained or evaluated.
     pub drop_exact_duplicates: bool,
+    /// What the rules need to know; those of the recipe are on unless said otherwise.
+    #[serde(default, skip_serializing_if = "is_as_published")]
+    pub rules: Rules,
+    /// Whether and how near duplicates are found; of each cluster one is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub near_duplicates: Option<NearDuplicates>,
+    /// Whether and against what training trajectories are compared with evaluation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decontaminate: Option<Decontaminate>,
+    /// Whether and which secrets are masked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets: Option<Secrets>,
+    /// Whether and how training pools are balanced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mixture: Option<Mixture>,
+}
+
+fn is_as_published(rules: &Rules) -> bool {
+    *rules == Rules::default()
 }
 
 /// Shares of the training pools; they sum to 1.
@@ -98,6 +137,21 @@ impl CurateConfig {
         if self.max_turns < self.min_turns {
             return Err(Error::config("max_turns", self.max_turns, "min_turns or more"));
         }
+        for (domain, limits) in &self.limits {
+            let (least, most) =
+                (limits.min_turns.unwrap_or(self.min_turns), limits.max_turns.unwrap_or(self.max_turns));
+            if least == 0 || most < least {
+                let found = format!("{least} to {most}");
+                return Err(Error::config(&format!("limits.{domain}: turns"), found, "1 or more, and a range"));
+            }
+        }
+        if let Some(group) = self.eval_groups.iter().find(|group| self.group_pools.contains_key(*group)) {
+            return Err(Error::config("group_pools", group, "groups that eval_groups does not name"));
+        }
+        self.near_duplicates.as_ref().map_or(Ok(()), NearDuplicates::check)?;
+        self.decontaminate.as_ref().map_or(Ok(()), Decontaminate::check)?;
+        self.mixture.as_ref().map_or(Ok(()), Mixture::check)?;
+        self.rules.check()?;
         self.turn_mask.check()
     }
 

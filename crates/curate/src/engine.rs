@@ -1,52 +1,78 @@
-//! The engine: one DataFusion session with bounded memory, and a scratch folder where plans leave their results.
+//! The engine: one DataFusion session with bounded memory, and a folder where plans leave their results.
+//!
+//! What a plan leaves is written beside and renamed when it is whole, so that a run that was killed goes on from the
+//! plans that are done. The folder says what it was made of and how; for anything else it is emptied first.
 
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::config::TableParquetOptions;
+use datafusion::config::{MaxRowGroupBytes, TableParquetOptions};
 use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
+use datafusion::logical_expr::ScalarUDF;
+use datafusion::parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use datafusion::prelude::{DataFrame, ParquetReadOptions, SessionConfig, SessionContext};
 use worldloom_schema::Table;
 
 use crate::error::{Error, Result};
 use crate::functions;
+use crate::inputs::{BATCH_BYTES, MOST_BATCH_ROWS};
 
-/// What plans may hold before they spill to disk.
-const MEMORY_BYTES: usize = 1 << 30;
-/// Rows per batch; observations can be long.
-const BATCH_ROWS: usize = 1024;
+/// What a partition needs to sort without spilling tiny files.
+const PARTITION_BYTES: usize = 64 << 20;
+/// Name of the file that says what the folder was made of.
+const KEY: &str = "key";
 
-/// A session, its threads and its scratch folder.
+/// What a curation may use; it does not change its result.
+#[derive(Debug, Clone, Copy)]
+pub struct Resources {
+    /// Threads of the plans and of the masks.
+    pub num_threads: usize,
+    /// What plans may hold before they spill to disk.
+    pub plan_memory_bytes: usize,
+}
+
+impl Default for Resources {
+    fn default() -> Self {
+        let num_threads = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { num_threads, plan_memory_bytes: 1 << 30 }
+    }
+}
+
+/// A session, its threads and its folder.
 pub(crate) struct Engine {
     threads: tokio::runtime::Runtime,
     context: SessionContext,
-    scratch: tempfile::TempDir,
+    folder: PathBuf,
 }
 
 impl Engine {
-    /// A session that uses `num_threads` and keeps its intermediate files in a folder inside `out`.
-    pub(crate) fn start(out: &Path, num_threads: usize) -> Result<Self> {
-        let scratch = tempfile::Builder::new().prefix(".curate.").tempdir_in(out)?;
+    /// A session that keeps its results in `folder`, and those it finds there if they were made under the same key.
+    pub(crate) fn start(folder: &Path, key: &str, resources: Resources, batch_rows: usize) -> Result<Self> {
+        prepare(folder, key)?;
+        let num_threads = resources.num_threads.max(1);
         let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(num_threads).enable_all().build()?;
-        let mut config = SessionConfig::new().with_target_partitions(num_threads).with_batch_size(BATCH_ROWS);
+        let partitions = num_threads.min(resources.plan_memory_bytes / PARTITION_BYTES).max(1);
+        let mut config = SessionConfig::new().with_target_partitions(partitions).with_batch_size(batch_rows);
         config.options_mut().execution.parquet.schema_force_view_types = false;
+        // Sorts spill to disk, hash joins cannot.
+        config.options_mut().optimizer.prefer_hash_join = false;
         let runtime = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(FairSpillPool::new(MEMORY_BYTES)))
-            .with_temp_file_path(scratch.path())
+            .with_memory_pool(Arc::new(FairSpillPool::new(resources.plan_memory_bytes)))
+            .with_temp_file_path(folder.join("spill"))
             .build_arc()
             .map_err(|error| plan_error("start", error))?;
         let context = SessionContext::new_with_config_rt(config, runtime);
         functions::register(&context);
-        Ok(Self { threads, context, scratch })
+        Ok(Self { threads, context, folder: folder.into() })
     }
 
     /// One of our functions.
-    pub(crate) fn function(&self, name: &str) -> Result<Arc<datafusion::logical_expr::ScalarUDF>> {
+    pub(crate) fn function(&self, name: &str) -> Result<Arc<ScalarUDF>> {
         use datafusion::execution::FunctionRegistry;
         self.context.udf(name).map_err(|error| plan_error(name, error))
     }
@@ -55,6 +81,11 @@ impl Engine {
     pub(crate) fn read(&self, plan: &str, paths: &[PathBuf]) -> Result<DataFrame> {
         let names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         self.wait(plan, self.context.read_parquet(names, ParquetReadOptions::default().file_extension("")))
+    }
+
+    /// Whether a plan is done.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.stored(name).exists()
     }
 
     /// Runs a frame and keeps its result under a name.
@@ -67,7 +98,7 @@ impl Engine {
     /// [`TableReader`]: worldloom_schema::TableReader
     pub(crate) fn store_table<T: Table>(&self, name: &str, frame: DataFrame) -> Result<()> {
         let mut format = TableParquetOptions::default();
-        format.global.max_row_group_size = BATCH_ROWS;
+        format.global.max_row_group_size = MOST_BATCH_ROWS;
         format.key_value_metadata =
             [("worldloom.table", T::NAME.to_string()), ("worldloom.version", T::VERSION.to_string())]
                 .map(|(key, value)| (key.to_string(), Some(value)))
@@ -75,11 +106,14 @@ impl Engine {
         self.write(name, frame, format)
     }
 
-    fn write(&self, name: &str, frame: DataFrame, format: TableParquetOptions) -> Result<()> {
-        let path = self.stored(name).to_string_lossy().into_owned();
+    fn write(&self, name: &str, frame: DataFrame, mut format: TableParquetOptions) -> Result<()> {
+        format.global.max_row_group_bytes =
+            Some(MaxRowGroupBytes::try_new(BATCH_BYTES).map_err(|error| plan_error(name, error))?);
+        let partial = self.folder.join(format!("partial.{name}.parquet"));
         let options = DataFrameWriteOptions::new().with_single_file_output(true);
-        self.wait(name, frame.write_parquet(&path, options, Some(format)))?;
-        Ok(())
+        self.wait(name, frame.write_parquet(&partial.to_string_lossy(), options, Some(format)))?;
+        fs_err::File::open(&partial)?.sync_all()?;
+        Ok(fs_err::rename(&partial, self.stored(name))?)
     }
 
     /// What a plan left.
@@ -87,9 +121,21 @@ impl Engine {
         self.read(name, &[self.stored(name)])
     }
 
+    /// What a plan left, batch by batch.
+    pub(crate) fn batches(&self, name: &str) -> Result<ParquetRecordBatchReader> {
+        let file = fs_err::File::open(self.stored(name))?.into_parts().0;
+        let reader = ParquetRecordBatchReaderBuilder::try_new(file).and_then(ParquetRecordBatchReaderBuilder::build);
+        reader.map_err(|error| plan_error(name, error.into()))
+    }
+
     /// Where it lies.
     pub(crate) fn stored(&self, name: &str) -> PathBuf {
-        self.scratch.path().join(format!("{name}.parquet"))
+        self.folder.join(format!("{name}.parquet"))
+    }
+
+    /// Where a file of the client's lies.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
     }
 
     /// A batch of the client as a frame.
@@ -107,9 +153,31 @@ impl Engine {
         Ok(self.wait(plan, frame.count())? as u64)
     }
 
+    /// Removes the folder: the results that count are elsewhere.
+    pub(crate) fn finish(self) -> Result<()> {
+        let folder = self.folder.clone();
+        drop(self);
+        Ok(fs_err::remove_dir_all(folder)?)
+    }
+
     fn wait<T>(&self, plan: &str, work: impl Future<Output = std::result::Result<T, DataFusionError>>) -> Result<T> {
         self.threads.block_on(work).map_err(|error| plan_error(plan, error))
     }
+}
+
+/// Empties a folder that was made of something else, and takes away what was not finished.
+fn prepare(folder: &Path, key: &str) -> Result<()> {
+    let made_of = folder.join(KEY);
+    let is_same = made_of.exists() && fs_err::read_to_string(&made_of)? == key;
+    if folder.exists() && !is_same {
+        fs_err::remove_dir_all(folder)?;
+    }
+    let spill = folder.join("spill");
+    if spill.exists() {
+        fs_err::remove_dir_all(&spill)?;
+    }
+    fs_err::create_dir_all(&spill)?;
+    Ok(fs_err::write(made_of, key)?)
 }
 
 /// A plan that failed, without the engine's own prefixes.

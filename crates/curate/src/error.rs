@@ -1,5 +1,7 @@
 //! The one error type of the crate.
 
+use std::path::PathBuf;
+
 use worldloom_schema::Pool;
 
 /// What ends a curation.
@@ -47,13 +49,47 @@ pub enum Error {
         /// Each rule with its count.
         rules: String,
     },
-    /// An evaluation group that no trajectory has.
-    #[error("eval_groups: no trajectory has the task group `{group}`; nearest: {nearest}")]
+    /// A group of the config that no trajectory has.
+    #[error("{list}: no trajectory has the task group `{group}`; nearest: {nearest}")]
     UnknownGroup {
+        /// The key that names it.
+        list: String,
         /// The name in the config.
         group: String,
         /// The names that come nearest.
         nearest: String,
+    },
+    /// A source to hold out that no trajectory has.
+    #[error("holdout_sources: no trajectory has the source `{source_name}`; sources: {known}")]
+    UnknownSource {
+        /// The name in the config.
+        source_name: String,
+        /// The sources there are.
+        known: String,
+    },
+    /// An evaluation set that cannot be read.
+    #[error("evaluation set `{path}`, row {row}: {detail}")]
+    EvaluationSet {
+        /// The file.
+        path: PathBuf,
+        /// The row, from 0.
+        row: usize,
+        /// What is wrong.
+        detail: String,
+    },
+    /// An evaluation set without a word.
+    #[error("evaluation set `{path}` holds no text")]
+    EmptyEvaluationSet {
+        /// The file or folder.
+        path: PathBuf,
+    },
+    /// A pool that had trajectories loses them to the rules that are asked last.
+    #[error("the {pool} pool is empty: its trajectories were dropped by {rules}")]
+    EmptiedPool {
+        /// The pool.
+        pool: Pool,
+        /// Each rule with its count.
+        rules: String,
     },
     /// A pool that should have trajectories has none.
     #[error("the {pool} pool is empty: {groups} task group(s) for {pools} pools")]
@@ -90,7 +126,7 @@ impl Error {
     /// What the user could do, where we know it.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            Error::NothingLeft { .. } => "loosen the rule that dropped most".into(),
+            Error::NothingLeft { .. } | Error::EmptiedPool { .. } => "loosen the rule that dropped most".into(),
             Error::EmptyPool { .. } => {
                 "a group is never split: use data with more task groups, or set that share to 0".into()
             }

@@ -3,15 +3,16 @@
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
-use datafusion::arrow::array::AsArray;
-use datafusion::arrow::datatypes::Int64Type;
-use worldloom_schema::{Pool, TableReader, Trajectory};
+use serde_json::json;
+use worldloom_schema::{Pool, TableReader, hash_file, hash_json};
 
 use crate::apply::Apply;
 use crate::config::CurateConfig;
-use crate::engine::Engine;
+use crate::engine::{Engine, Resources};
 use crate::error::{Error, Result};
-use crate::groups::{Group, assign};
+use crate::evaluation_sets;
+use crate::groups::is_wanted;
+use crate::inputs::Inputs;
 use crate::plans::Plans;
 use crate::proof::check_disjoint;
 use crate::report::Report;
@@ -21,48 +22,115 @@ pub fn pool_file(pool: Pool) -> String {
     format!("{pool}.parquet")
 }
 
-/// Reads a trajectory file and writes `cpt.parquet`, `sft.parquet`, `rl.parquet`, `eval.parquet`, `rejects.parquet` and
+/// Where a curation keeps what its plans left, inside its folder, until it is done.
+const WORK_FOLDER: &str = ".curate";
+/// Moves when plans leave something else for the same config and inputs.
+const VERSION: u32 = 2;
+
+/// Reads trajectory files and writes `cpt.parquet`, `sft.parquet`, `rl.parquet`, `eval.parquet`, `rejects.parquet` and
 /// `report.json` into `out`.
 ///
 /// The pools are sorted by trajectory id. The same trajectories give the same bytes in any order of files and rows and
-/// with any number of threads. Trajectories keep the id of their full content when turns are removed. `progress` is told
-/// steps done and steps in all.
+/// with any resources. Trajectories keep the id of their full content when turns are removed or masked. A run that was
+/// killed goes on from the plans that are done when it is started again with the same config and files into the same
+/// folder. `progress` is told steps done and steps in all.
 pub fn run(
-    config: &CurateConfig,
-    trajectories: &Path,
-    out: &Path,
-    progress: &(dyn Fn(u64, u64) + Sync),
-) -> Result<Report> {
-    let num_threads = std::thread::available_parallelism().map_or(1, usize::from);
-    run_with_threads(config, &[trajectories.into()], out, progress, num_threads)
-}
-
-/// [`run`] over several files with a number of threads.
-pub fn run_with_threads(
     config: &CurateConfig,
     trajectories: &[PathBuf],
     out: &Path,
+    resources: Resources,
     progress: &(dyn Fn(u64, u64) + Sync),
-    num_threads: usize,
 ) -> Result<Report> {
     config.check()?;
-    let rows = count_rows(trajectories)?;
-    let steps = Steps { done: Cell::new(0), total: Plans::COUNT * rows + rows, progress };
-    let engine = Engine::start(out, num_threads)?;
-    let plans = Plans { engine: &engine, config, inputs: trajectories };
-    plans.run_rules(&mut || steps.add(rows))?;
-    let groups = group_sizes(&plans)?;
-    check_left(&groups, &plans, rows)?;
-    plans.run_decisions(&assign(&groups, config)?, &mut || steps.add(rows))?;
-    let mut apply = Apply::create(out, config.drop_exact_duplicates)?;
+    let inputs = Inputs::open(trajectories)?;
+    let steps = Steps { done: Cell::new(0), total: (Plans::COUNT + 1) * inputs.rows, progress };
+    let key = hash_json(&json!([VERSION, config, inputs.identity()?, evaluation_identity(config)?]));
+    let engine = Engine::start(&out.join(WORK_FOLDER), &key, resources, inputs.batch_rows())?;
+    let plans = Plans { engine: &engine, config, inputs: &inputs };
+    run_plans(&plans, &mut || steps.add(inputs.rows))?;
+    let mut apply = Apply::create(out, config, resources)?;
     let sorted = TableReader::open(&engine.stored("sorted"))?;
     apply.merge(sorted, TableReader::open(&engine.stored("verdicts"))?, &mut || steps.add(1))?;
     let mut report = apply.finish()?;
     report.finish();
+    check_filled(config, &report)?;
     report.shared = check_disjoint(&engine, out)?;
+    engine.finish()?;
     let text = serde_json::to_string_pretty(&report).map_err(std::io::Error::other)?;
     fs_err::write(out.join("report.json"), text + "\n")?;
     Ok(report)
+}
+
+fn run_plans(plans: &Plans<'_>, progress: &mut dyn FnMut()) -> Result<()> {
+    let (config, engine) = (plans.config, plans.engine);
+    let mut done = |name: &str| {
+        tracing::debug!(plan = name, "plan done");
+        progress();
+    };
+    let sets = match &config.decontaminate {
+        Some(against) if !against.against.is_empty() && !engine.has("trajectories") => {
+            let sets = evaluation_sets::read(&against.against, against.run_words)?;
+            let (texts, runs) = (sets.texts, sets.overlaps.len());
+            tracing::info!(texts, runs, groups = sets.task_groups.len(), "evaluation sets read");
+            sets.overlaps.write(&engine.file("evaluation.runs"))?;
+            Some(sets)
+        }
+        _ => None,
+    };
+    let runs = sets.as_ref().map(|_| engine.file("evaluation.runs"));
+    plans.run("facts", || plans.facts(runs.as_deref()))?;
+    done("facts");
+    plans.run("turns", || plans.turns())?;
+    done("turns");
+    let groups: Vec<String> = sets.map(|sets| sets.task_groups.into_iter().collect()).unwrap_or_default();
+    plans.run("trajectories", || plans.trajectories(&groups))?;
+    done("trajectories");
+    if let Some(near) = &config.near_duplicates {
+        plans.run("sketches", || plans.sketches())?;
+        plans.run("bands", || plans.bands(near))?;
+        plans.run("pairs", || plans.pairs(near))?;
+        plans.cluster()?;
+    }
+    plans.assign_groups(plans.inputs.rows)?;
+    if let Some(against) = config.decontaminate.as_ref().filter(|against| against.own_evaluation)
+        && !engine.has("pool_overlaps")
+    {
+        let runs = plans.evaluation_runs(against.run_words)?;
+        plans.run("pool_overlaps", || plans.pool_overlaps(&runs))?;
+    }
+    plans.mix()?;
+    plans.run("fates", || plans.fates())?;
+    done("fates");
+    plans.run("decisions", || plans.decisions())?;
+    done("decisions");
+    plans.run_tables()?;
+    done("verdicts");
+    done("sorted");
+    Ok(())
+}
+
+/// What tells evaluation sets from others: their names and the hashes of their files.
+fn evaluation_identity(config: &CurateConfig) -> Result<serde_json::Value> {
+    let against = config.decontaminate.iter().flat_map(|against| &against.against);
+    let of = |path: &PathBuf| -> Result<serde_json::Value> {
+        let files = evaluation_sets::files(path)?;
+        let hashes = files.iter().map(|file| Ok(hash_file(file)?)).collect::<Result<Vec<_>>>()?;
+        Ok(json!([path, hashes]))
+    };
+    Ok(serde_json::Value::Array(against.map(of).collect::<Result<_>>()?))
+}
+
+/// A pool that should have trajectories and lost all of them to rules that are asked after the groups are assigned.
+fn check_filled(config: &CurateConfig, report: &Report) -> Result<()> {
+    let is_empty = |pool: &Pool| report.pools.get(pool.as_str()).is_none_or(|pool| pool.trajectories == 0);
+    match Pool::ALL.into_iter().find(|pool| is_wanted(*pool, config) && is_empty(pool)) {
+        Some(pool) => {
+            let dropped = report.dropped_trajectories.iter();
+            let rules = dropped.map(|(rule, number)| format!("{rule} {number}")).collect::<Vec<_>>().join(", ");
+            Err(Error::EmptiedPool { pool, rules })
+        }
+        None => Ok(()),
+    }
 }
 
 struct Steps<'a> {
@@ -76,43 +144,4 @@ impl Steps<'_> {
         self.done.set(self.done.get() + steps);
         (self.progress)(self.done.get(), self.total);
     }
-}
-
-/// Opens every input, so that a file that is none of ours is named before any plan runs.
-fn count_rows(inputs: &[PathBuf]) -> Result<u64> {
-    if inputs.is_empty() {
-        return Err(Error::NoInput);
-    }
-    let mut rows = 0;
-    for input in inputs {
-        rows += TableReader::<Trajectory>::open(input)?.num_rows();
-    }
-    if rows == 0 {
-        let inputs = inputs.iter().map(|input| format!("`{}`", input.display())).collect::<Vec<_>>().join(", ");
-        return Err(Error::Empty { inputs });
-    }
-    Ok(rows)
-}
-
-fn group_sizes(plans: &Plans<'_>) -> Result<Vec<Group>> {
-    let batches = plans.engine.collect("group_sizes", plans.group_sizes()?)?;
-    let rows = batches.iter().flat_map(|batch| {
-        let names = batch.column(0).as_string::<i64>();
-        let left = batch.column(2).as_primitive::<Int64Type>();
-        (0..batch.num_rows()).map(move |row| Group { name: names.value(row).into(), left: left.value(row) as u64 })
-    });
-    Ok(rows.collect())
-}
-
-fn check_left(groups: &[Group], plans: &Plans<'_>, rows: u64) -> Result<()> {
-    if groups.iter().any(|group| group.left > 0) {
-        return Ok(());
-    }
-    let batches = plans.engine.collect("rule_counts", plans.rule_counts()?)?;
-    let mut rules = Vec::new();
-    for batch in &batches {
-        let (names, numbers) = (batch.column(0).as_string::<i64>(), batch.column(1).as_primitive::<Int64Type>());
-        rules.extend((0..batch.num_rows()).map(|row| format!("{} {}", numbers.value(row), names.value(row))));
-    }
-    Err(Error::NothingLeft { rows, rules: rules.join(", ") })
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use worldloom_curate::CurateConfig;
+use worldloom_curate::{CurateConfig, Resources};
 use worldloom_ingest::IngestConfig;
 use worldloom_render::{RenderConfig, TokenizerConfig};
 use worldloom_schema::TRAJECTORY_FILE;
@@ -71,13 +71,38 @@ impl Step for Curate {
         ROLES
     }
 
-    fn resolve(&self, table: &toml::Table, _base: &Path, origin: &str) -> Result<Value> {
-        resolve_as::<CurateConfig>(table, origin)
+    fn resolve(&self, table: &toml::Table, base: &Path, origin: &str) -> Result<Value> {
+        let mut config: CurateConfig = typed(table, origin)?;
+        for path in config.decontaminate.iter_mut().flat_map(|against| &mut against.against) {
+            *path = rebase(base, path);
+        }
+        resolved(&config)
+    }
+
+    fn external_inputs(&self, config: &Value) -> Result<Value> {
+        let config: CurateConfig = serde_json::from_value(config.clone())?;
+        let paths = config.decontaminate.iter().flat_map(|against| &against.against);
+        match paths.map(|path| Ok(external(path)?.key)).collect::<Result<Vec<_>>>()? {
+            keys if keys.is_empty() => Ok(Value::Null),
+            keys => Ok(json!(keys)),
+        }
+    }
+
+    fn works_in_place(&self) -> bool {
+        true
     }
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
-        let trajectories = context.input("trajectories")?.join(TRAJECTORY_FILE);
-        Ok(worldloom_curate::run(&context.config()?, &trajectories, &context.out, &context.advance())?.counts)
+        let trajectories = [context.input("trajectories")?.join(TRAJECTORY_FILE)];
+        let report = worldloom_curate::run(
+            &context.config()?,
+            &trajectories,
+            &context.out,
+            Resources::default(),
+            &context.advance(),
+        )?;
+        context.progress.say(&report.flow_table());
+        Ok(report.counts)
     }
 }
 

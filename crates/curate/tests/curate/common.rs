@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use worldloom_curate::{CurateConfig, PoolShares, Report, Result, TurnMask, TurnsPerTrajectory, pool_file, run};
+use worldloom_curate::{
+    CurateConfig, PoolShares, Report, Resources, Result, Rules, TurnMask, TurnsPerTrajectory, pool_file, run,
+};
 use worldloom_schema::{
     ActionKind, Domain, ObservationKind, Outcome, Pool, REJECT_FILE, Reject, System, Trajectory, Turn, read_table,
     trajectory_id, write_table,
@@ -76,6 +78,16 @@ pub(crate) fn config() -> CurateConfig {
         max_turns: 30,
         max_observation_chars: 1000,
         drop_exact_duplicates: true,
+        group_pools: BTreeMap::new(),
+        holdout_sources: Vec::new(),
+        max_action_chars: None,
+        max_trajectory_chars: None,
+        limits: BTreeMap::new(),
+        rules: Rules::default(),
+        near_duplicates: None,
+        decontaminate: None,
+        secrets: None,
+        mixture: None,
     }
 }
 
@@ -96,6 +108,18 @@ impl Output {
         self.pools.values().flatten()
     }
 
+    /// The trajectories left, as the names they were given.
+    pub(crate) fn states(&self) -> Vec<String> {
+        let mut states: Vec<String> = self.all().filter_map(|one| one.system.initial_state.clone()).collect();
+        states.sort();
+        states
+    }
+
+    /// Trajectories that a rule dropped.
+    pub(crate) fn dropped(&self, rule: &str) -> u64 {
+        self.report.dropped_trajectories.get(rule).copied().unwrap_or(0)
+    }
+
     pub(crate) fn count(&self, name: &str) -> u64 {
         self.report.counts.get(name).copied().unwrap_or(0)
     }
@@ -106,7 +130,7 @@ pub(crate) fn curate(config: &CurateConfig, trajectories: &[Trajectory]) -> Resu
     let folder = tempfile::tempdir().unwrap();
     let input = write(folder.path(), "in.parquet", trajectories);
     let out = tempfile::tempdir().unwrap();
-    let report = run(config, &input, out.path(), &|done, total| assert!(done <= total))?;
+    let report = run(config, &[input], out.path(), Resources::default(), &|done, total| assert!(done <= total))?;
     let pools: BTreeMap<Pool, Vec<Trajectory>> =
         Pool::ALL.into_iter().map(|pool| (pool, read_table(&out.path().join(pool_file(pool))).unwrap())).collect();
     let rejects: Vec<Reject> = read_table(&out.path().join(REJECT_FILE)).unwrap();

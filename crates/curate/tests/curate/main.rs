@@ -1,6 +1,12 @@
 //! Trajectories in, pools out.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
+mod balance;
 mod common;
+mod duplicates;
+mod leaks;
 mod pools;
+mod resume;
 mod rules;
+mod secrets;
+mod selection;

@@ -2,7 +2,7 @@
 
 use crate::common::{config, crowd, curate, only_cpt, trajectory, turn, write};
 use std::collections::{BTreeMap, BTreeSet};
-use worldloom_curate::{CurateConfig, run_with_threads};
+use worldloom_curate::{CurateConfig, Resources, run};
 use worldloom_schema::{Pool, Trajectory};
 
 #[test]
@@ -71,12 +71,13 @@ fn a_pool_that_cannot_be_filled_is_an_error() {
 }
 
 /// All files that a curation writes.
-fn written(config: &CurateConfig, files: &[&[Trajectory]], num_threads: usize) -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn written(config: &CurateConfig, files: &[&[Trajectory]], num_threads: usize) -> BTreeMap<String, Vec<u8>> {
     let folder = tempfile::tempdir().unwrap();
     let inputs: Vec<_> =
         files.iter().enumerate().map(|(at, rows)| write(folder.path(), &format!("{at}.parquet"), rows)).collect();
     let out = tempfile::tempdir().unwrap();
-    run_with_threads(config, &inputs, out.path(), &|_, _| {}, num_threads).unwrap();
+    let resources = Resources { num_threads, ..Resources::default() };
+    run(config, &inputs, out.path(), resources, &|_, _| {}).unwrap();
     let paths = fs_err::read_dir(out.path()).unwrap().map(|entry| entry.unwrap().path());
     paths.map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs_err::read(path).unwrap())).collect()
 }

@@ -1,7 +1,7 @@
 //! Each rule with a synthetic case.
 
 use crate::common::{config, crowd, curate, only_cpt, trajectory, turn, write};
-use worldloom_curate::{CurateConfig, TurnsPerTrajectory};
+use worldloom_curate::{CurateConfig, Resources, TurnsPerTrajectory};
 use worldloom_schema::{KeepClass, ObservationKind, Pool, Trajectory, Turn};
 
 /// Actions with their indices.
@@ -220,7 +220,7 @@ fn inputs_that_are_none_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let out = tempfile::tempdir().unwrap();
     let run = |inputs: &[std::path::PathBuf]| {
-        worldloom_curate::run_with_threads(&config(), inputs, out.path(), &|_, _| {}, 2).unwrap_err().to_string()
+        worldloom_curate::run(&config(), inputs, out.path(), Resources::default(), &|_, _| {}).unwrap_err().to_string()
     };
     assert!(run(&[]).contains("no trajectory file given"));
     let empty = write(folder.path(), "empty.parquet", &[]);

@@ -1,0 +1,94 @@
+//! A column of lists of turns as texts by number.
+
+use std::ops::Range;
+
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, LargeStringArray, UInt32Array};
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::{DataType, UInt32Type};
+use datafusion::common::{DataFusionError, Result, exec_err};
+
+use super::texts;
+use crate::words::add_words;
+
+/// The turns of all rows, one after another, and which are whose.
+pub(crate) struct TurnsView {
+    ends: Vec<i64>,
+    indices: UInt32Array,
+    actions: LargeStringArray,
+    observations: LargeStringArray,
+    kinds: LargeStringArray,
+    states: LargeStringArray,
+    errors: BooleanArray,
+}
+
+impl TurnsView {
+    /// The turns of a column of lists.
+    pub(crate) fn read(array: &ArrayRef) -> Result<Self> {
+        let Some(list) = array.as_list_opt::<i64>() else { return exec_err!("turns are {}", array.data_type()) };
+        let Some(turns) = list.values().as_struct_opt() else { return exec_err!("turns are {}", array.data_type()) };
+        let column = |name: &str| -> Result<ArrayRef> {
+            let column = turns.column_by_name(name);
+            Ok(column.ok_or_else(|| DataFusionError::Execution(format!("turns without `{name}`")))?.clone())
+        };
+        let text = |name: &str| -> Result<LargeStringArray> { Ok(texts(&column(name)?)?.as_string::<i64>().clone()) };
+        Ok(Self {
+            ends: list.value_offsets().to_vec(),
+            indices: cast(&column("index")?, &DataType::UInt32)?.as_primitive::<UInt32Type>().clone(),
+            actions: text("action")?,
+            observations: text("observation")?,
+            kinds: text("observation_kind")?,
+            states: text("pre_state")?,
+            errors: cast(&column("is_error")?, &DataType::Boolean)?.as_boolean().clone(),
+        })
+    }
+
+    /// Number of rows.
+    pub(crate) fn rows(&self) -> usize {
+        self.ends.len() - 1
+    }
+
+    /// The turns of a row.
+    pub(crate) fn of(&self, row: usize) -> Range<usize> {
+        self.ends[row] as usize..self.ends[row + 1] as usize
+    }
+
+    pub(crate) fn index(&self, turn: usize) -> u32 {
+        self.indices.value(turn)
+    }
+
+    pub(crate) fn action(&self, turn: usize) -> &str {
+        text(&self.actions, turn)
+    }
+
+    pub(crate) fn observation(&self, turn: usize) -> &str {
+        text(&self.observations, turn)
+    }
+
+    /// The observation's kind by its name.
+    pub(crate) fn kind(&self, turn: usize) -> &str {
+        text(&self.kinds, turn)
+    }
+
+    /// The state shown before the action.
+    pub(crate) fn pre_state(&self, turn: usize) -> Option<&str> {
+        self.states.is_valid(turn).then(|| self.states.value(turn))
+    }
+
+    /// Whether the environment reported an error.
+    pub(crate) fn is_error(&self, turn: usize) -> bool {
+        self.errors.is_valid(turn) && self.errors.value(turn)
+    }
+
+    /// The words of a row's actions and observations, in order.
+    pub(crate) fn words(&self, row: usize, words: &mut Vec<u64>) {
+        for turn in self.of(row) {
+            add_words(self.action(turn), words);
+            add_words(self.observation(turn), words);
+        }
+    }
+}
+
+/// The text of a row, or nothing where there is none.
+pub(super) fn text(texts: &LargeStringArray, row: usize) -> &str {
+    if texts.is_valid(row) { texts.value(row) } else { "" }
+}

@@ -1,0 +1,87 @@
+//! The files of a curation: opened before any plan runs, and read in batches of bounded size.
+
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use datafusion::arrow::array::RecordBatch;
+use datafusion::parquet::arrow::ProjectionMask;
+use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::{Value, json};
+use worldloom_schema::{TableReader, Trajectory};
+
+use crate::engine::plan_error;
+use crate::error::{Error, Result};
+
+/// Rows of a batch where rows are small.
+pub(crate) const MOST_BATCH_ROWS: usize = 1024;
+/// Bytes of a batch where rows are large.
+pub(crate) const BATCH_BYTES: usize = 16 << 20;
+
+/// What is known of the input files before they are read.
+#[derive(Debug, Clone)]
+pub(crate) struct Inputs {
+    pub(crate) paths: Vec<PathBuf>,
+    pub(crate) rows: u64,
+    bytes: u64,
+}
+
+impl Inputs {
+    /// Opens every file, so that one that is none of ours is named at once.
+    pub(crate) fn open(paths: &[PathBuf]) -> Result<Self> {
+        if paths.is_empty() {
+            return Err(Error::NoInput);
+        }
+        let mut inputs = Self { paths: paths.into(), rows: 0, bytes: 0 };
+        for path in paths {
+            inputs.rows += TableReader::<Trajectory>::open(path)?.num_rows();
+            inputs.bytes += text_bytes(path)?;
+        }
+        if inputs.rows == 0 {
+            let names = paths.iter().map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(", ");
+            return Err(Error::Empty { inputs: names });
+        }
+        Ok(inputs)
+    }
+
+    /// Rows of a batch: fewer where trajectories are long, so that a batch has the same size.
+    pub(crate) fn batch_rows(&self) -> usize {
+        (BATCH_BYTES as u64 / (self.bytes / self.rows).max(1)).clamp(4, MOST_BATCH_ROWS as u64) as usize
+    }
+
+    /// What tells these files from others without reading them: names, sizes and times.
+    pub(crate) fn identity(&self) -> Result<Value> {
+        let of = |path: &PathBuf| -> Result<Value> {
+            let metadata = fs_err::metadata(path)?;
+            let changed = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+            Ok(json!([fs_err::canonicalize(path)?, metadata.len(), changed.as_nanos().to_string()]))
+        };
+        Ok(Value::Array(self.paths.iter().map(of).collect::<Result<_>>()?))
+    }
+
+    /// Reads some columns of all files, batch by batch.
+    pub(crate) fn each_batch(&self, columns: &[&str], mut take: impl FnMut(&RecordBatch) -> Result<()>) -> Result<()> {
+        for path in &self.paths {
+            let builder = builder(path)?;
+            let names = columns.iter().copied();
+            let roots = builder.schema().fields().iter().enumerate();
+            let wanted: Vec<usize> =
+                roots.filter(|(_, field)| names.clone().any(|name| name == field.name())).map(|(at, _)| at).collect();
+            let mask = ProjectionMask::roots(builder.parquet_schema(), wanted);
+            let reader = builder.with_projection(mask).with_batch_size(self.batch_rows()).build();
+            for batch in reader.map_err(|error| plan_error("read", error.into()))? {
+                take(&batch.map_err(|error| plan_error("read", error.into()))?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn builder(path: &Path) -> Result<ParquetRecordBatchReaderBuilder<std::fs::File>> {
+    let file = fs_err::File::open(path)?.into_parts().0;
+    ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| plan_error("read", error.into()))
+}
+
+/// Bytes of a file's columns before compression.
+fn text_bytes(path: &Path) -> Result<u64> {
+    Ok(builder(path)?.metadata().row_groups().iter().map(|group| group.total_byte_size().max(0) as u64).sum())
+}
