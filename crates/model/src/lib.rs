@@ -15,7 +15,7 @@ mod parameters;
 mod parts;
 mod weights;
 
-pub use config::ModelConfig;
+pub use config::{ModelConfig, RopeScaling};
 pub use decoder::{Backbone, Block, Decoder, FeedForward};
 pub use design::{DeltaNetShape, Design, ExpertShape, FeedForwardKind, LayerDesign, Mixer};
 pub use error::Error;

@@ -1,6 +1,6 @@
 //! Reading the keys of a configuration: each is taken, looked at, or refused by its name.
 
-use super::invalid;
+use super::{RopeScaling, invalid};
 use crate::Error;
 use crate::families::Family;
 use serde::de::DeserializeOwned;
@@ -8,6 +8,9 @@ use serde_json::{Map, Value, json};
 
 /// Written by us from the fields, or meaningless beside them.
 const REPLACED: [&str; 4] = ["architectures", "rope_scaling", "partial_rotary_factor", "hidden_act"];
+
+/// Rotary constants of images, beside those of texts.
+const AXES: [&str; 2] = ["mrope_section", "mrope_interleaved"];
 
 /// The keys not yet taken.
 pub(crate) struct Keys(Map<String, Value>);
@@ -105,7 +108,6 @@ impl Keys {
         if family.default_partial_rotary_factor == 1.0 {
             self.only("partial_rotary_factor", &json!(1.0))?;
         }
-        self.refuse_rope_scaling(family)?;
         self.refuse_sliding_window(family)
     }
 
@@ -117,26 +119,32 @@ impl Keys {
         }
     }
 
-    fn refuse_rope_scaling(&self, family: &Family) -> Result<(), Error> {
+    /// How the rotary frequencies are stretched, in either spelling.
+    pub(super) fn rope_scaling(&self, family: &Family) -> Result<RopeScaling, Error> {
+        let mut scaling = RopeScaling::None;
         for key in ["rope_parameters", "rope_scaling"] {
             let Some(Value::Object(parameters)) = self.0.get(key) else {
                 self.only(key, &Value::Null)?;
                 continue;
             };
-            for (name, value) in parameters {
-                let default = match name.as_str() {
-                    "rope_type" | "type" => json!("default"),
-                    "partial_rotary_factor" if family.default_partial_rotary_factor != 1.0 => continue,
-                    "partial_rotary_factor" => json!(1.0),
-                    "rope_theta" => continue,
-                    // The three axes of an image have one position each; those of a text are all the same.
-                    "mrope_section" | "mrope_interleaved" if family.has_axes => continue,
-                    _ => Value::Null,
-                };
-                supported(&format!("{key}.{name}"), value, &default)?;
+            let mut passed_over = vec!["rope_theta"];
+            if family.default_partial_rotary_factor != 1.0 {
+                passed_over.push("partial_rotary_factor");
+            } else if let Some(factor) = parameters.get("partial_rotary_factor").filter(|factor| !factor.is_null()) {
+                supported(&format!("{key}.partial_rotary_factor"), factor, &json!(1.0))?;
+                passed_over.push("partial_rotary_factor");
             }
+            if family.has_axes {
+                // The three axes of an image have one position each; those of a text are all the same.
+                passed_over.extend(AXES);
+            }
+            let found = RopeScaling::read(key, parameters, &passed_over)?;
+            if scaling != RopeScaling::None && found != RopeScaling::None && found != scaling {
+                return Err(invalid(key, Value::Object(parameters.clone()), "the same as in `rope_parameters`"));
+            }
+            scaling = if found == RopeScaling::None { scaling } else { found };
         }
-        Ok(())
+        Ok(scaling)
     }
 
     fn refuse_sliding_window(&self, family: &Family) -> Result<(), Error> {
@@ -164,8 +172,11 @@ impl Keys {
         for key in REPLACED {
             self.0.shift_remove(key);
         }
-        if !family.has_nested_rope {
-            self.0.shift_remove("rope_parameters");
+        if let Some(Value::Object(nested)) = self.0.get_mut("rope_parameters") {
+            nested.retain(|key, _| family.has_axes && AXES.contains(&key.as_str()));
+            if nested.is_empty() {
+                self.0.shift_remove("rope_parameters");
+            }
         }
         self.0
     }

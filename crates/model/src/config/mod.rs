@@ -4,8 +4,10 @@
 //! family fixes beside the sizes is its [`Design`]; the families stand in `families/`.
 
 mod keys;
+mod rope;
 
 pub(crate) use keys::Keys;
+pub use rope::RopeScaling;
 
 use crate::families::{self, Family};
 use crate::parts::{Norm, Source};
@@ -40,6 +42,8 @@ pub struct ModelConfig {
     pub rope_theta: f64,
     /// Share of a head that turns.
     pub partial_rotary_factor: f64,
+    /// How the rotary frequencies are stretched.
+    pub rope_scaling: RopeScaling,
     /// Positions the model is made for.
     pub max_position_embeddings: usize,
     /// Whether the output projection is the embedding table.
@@ -123,16 +127,18 @@ impl ModelConfig {
     fn write_rotary(&self, family: Option<&Family>, keys: &mut Map<String, Value>) {
         let nested = keys.shift_remove("rope_parameters");
         if family.is_none_or(|family| family.has_nested_rope) {
-            let mut nested = match nested {
-                Some(Value::Object(nested)) => nested,
-                _ => Map::from_iter([("rope_type".to_owned(), json!("default"))]),
-            };
+            let mut nested = nested.and_then(|nested| nested.as_object().cloned()).unwrap_or_default();
+            nested.insert("rope_type".to_owned(), json!("default"));
+            nested.extend(self.rope_scaling.to_keys().unwrap_or_default());
             nested.insert("rope_theta".to_owned(), json!(self.rope_theta));
             nested.insert("partial_rotary_factor".to_owned(), json!(self.partial_rotary_factor));
             keys.insert("rope_parameters".to_owned(), Value::Object(nested));
             return;
         }
         keys.insert("rope_theta".to_owned(), json!(self.rope_theta));
+        if let Some(scaling) = self.rope_scaling.to_keys() {
+            keys.insert("rope_scaling".to_owned(), Value::Object(scaling));
+        }
         if self.partial_rotary_factor != 1.0 {
             keys.insert("partial_rotary_factor".to_owned(), json!(self.partial_rotary_factor));
         }
@@ -212,6 +218,7 @@ fn parse(text: &str, origin: &str) -> Result<ModelConfig, Error> {
     })?;
     keys.refuse_other_computations(family)?;
     let (rope_theta, partial_rotary_factor) = keys.rotary(family)?;
+    let rope_scaling = keys.rope_scaling(family)?;
     let num_hidden_layers = keys.required("num_hidden_layers")?;
     let (hidden_size, num_attention_heads): (usize, usize) =
         (keys.required("hidden_size")?, keys.required("num_attention_heads")?);
@@ -230,6 +237,7 @@ fn parse(text: &str, origin: &str) -> Result<ModelConfig, Error> {
         rms_norm_eps: keys.optional("rms_norm_eps")?.unwrap_or(1e-6),
         rope_theta,
         partial_rotary_factor,
+        rope_scaling,
         max_position_embeddings: keys.required("max_position_embeddings")?,
         tie_word_embeddings: keys.tie_word_embeddings(&outer)?,
         bos_token_id: keys.optional("bos_token_id")?,

@@ -44,6 +44,23 @@ pub(crate) struct Family {
     pub(crate) design: fn(&Keys, usize) -> Result<Design, Error>,
 }
 
+/// Whole heads turn, and every layer is attention; a family changes what it does otherwise.
+const PLAIN: Family = Family {
+    model_types: &[],
+    architecture: "",
+    default_head_dim: None,
+    default_rope_theta: None,
+    default_partial_rotary_factor: 1.0,
+    has_nested_rope: false,
+    has_axes: false,
+    is_hybrid: false,
+    design: |_, num_layers| Ok(Design::plain(num_layers)),
+};
+
+/// As [`PLAIN`], with delta-nets and wide heads of which a quarter turns.
+const HYBRID: Family =
+    Family { default_head_dim: Some(256), default_partial_rotary_factor: 0.25, is_hybrid: true, ..PLAIN };
+
 /// The family that a file names.
 pub(crate) fn find(model_type: &str) -> Option<&'static Family> {
     FAMILIES.into_iter().find(|family| family.model_types.contains(&model_type))

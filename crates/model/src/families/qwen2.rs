@@ -1,16 +1,12 @@
 //! Qwen2 and Qwen2.5 (arXiv 2412.15115): Llama with biases on queries, keys and values.
 
-use super::Family;
+use super::{Family, PLAIN};
 use crate::Design;
 
 pub(super) const FAMILY: Family = Family {
     model_types: &["qwen2"],
     architecture: "Qwen2ForCausalLM",
-    default_head_dim: None,
     default_rope_theta: Some(10_000.0),
-    default_partial_rotary_factor: 1.0,
-    has_nested_rope: false,
-    has_axes: false,
-    is_hybrid: false,
     design: |_, num_layers| Ok(Design { has_qkv_bias: true, ..Design::plain(num_layers) }),
+    ..PLAIN
 };

@@ -4,12 +4,13 @@ use crate::ops::RotaryTables;
 use crate::{Layout, ModelConfig};
 use burn::tensor::{Tensor, TensorData};
 
-/// `theta^(−2i / d)` for the `d` dimensions of a head that turn, in single precision as the reference has them: at far
+/// `theta^(−2i / d)`, stretched, for the `d` dimensions of a head that turn, in single precision as the reference has them: at far
 /// positions one bit of a frequency turns a head by a visible angle.
 pub(crate) fn frequencies(config: &ModelConfig) -> Vec<f32> {
     let turning = config.rotary_dim();
     let theta = config.rope_theta as f32;
-    (0..turning / 2).map(|i| 1.0 / theta.powf((2 * i) as f32 / turning as f32)).collect()
+    let frequency = |i: usize| 1.0 / theta.powf((2 * i) as f32 / turning as f32);
+    (0..turning / 2).map(|i| config.rope_scaling.stretch(frequency(i))).collect()
 }
 
 /// Cosines and sines for the positions that occur in `layout`, one row for each.

@@ -1,7 +1,8 @@
 //! The published configurations: both spellings, defaults, and refusals by the key.
 
-use crate::support::{golden_dir, small_config};
-use worldloom_model::ModelConfig;
+use crate::support::{FAMILIES, golden_dir, small_config, small_config_of};
+use burn::tensor::Device;
+use worldloom_model::{Decoder, FeedForwardKind, Layout, Mixer, ModelConfig, RopeScaling};
 
 #[test]
 fn both_published_spellings_of_a_config_are_the_same_model() {
@@ -44,7 +45,14 @@ fn a_config_that_asks_for_another_computation_is_refused_by_the_key() {
         ("attention_bias", serde_json::json!(true), "attention_bias"),
         ("attention_dropout", serde_json::json!(0.1), "attention_dropout"),
         ("rope_scaling", serde_json::json!({"rope_type": "yarn", "factor": 4.0}), "rope_scaling.rope_type"),
-        ("rope_parameters", serde_json::json!({"rope_type": "linear", "rope_theta": 1e6}), "rope_parameters.rope_type"),
+        (
+            "rope_parameters",
+            serde_json::json!({"rope_type": "dynamic", "rope_theta": 1e6}),
+            "rope_parameters.rope_type",
+        ),
+        ("rope_scaling", serde_json::json!({"rope_type": "linear"}), "rope_scaling.factor"),
+        ("rope_scaling", serde_json::json!({"rope_type": "default", "factor": 2.0}), "rope_scaling.factor"),
+        ("rope_scaling", serde_json::json!({"type": "linear", "factor": 2.0, "beta": 1}), "rope_scaling.beta"),
         ("partial_rotary_factor", serde_json::json!(0.5), "partial_rotary_factor"),
         ("quantization_config", serde_json::json!({"bits": 4}), "quantization_config"),
         ("layer_types", serde_json::json!(["full_attention", "sliding_attention", "full_attention"]), "layer_types[1]"),
@@ -71,4 +79,133 @@ fn a_config_that_asks_for_another_computation_is_refused_by_the_key() {
     assert!(ModelConfig::from_json(&sliding.to_string()).is_ok());
     assert!(changed("some_new_key", serde_json::json!({"a": 1})).is_ok());
     assert!(ModelConfig::from_json("{").unwrap_err().to_string().starts_with("config: "));
+}
+
+#[test]
+fn every_family_is_read_written_and_read_again_as_the_same_model() {
+    for family in FAMILIES {
+        let config = small_config_of(family);
+        assert_eq!(ModelConfig::from_json(&config.to_json()).unwrap(), config, "{family}");
+        let written: serde_json::Value = serde_json::from_str(&config.to_json()).unwrap();
+        assert_eq!(written["model_type"], family);
+        // Qwen3.5 is published with its rotary constants together, the others with them at the top.
+        let place = if family.starts_with("qwen3_5") { &written["rope_parameters"] } else { &written };
+        assert_eq!(place["rope_theta"], 10_000.0, "{family}");
+    }
+    for case in ["qwen3-moe-norm", "qwen3-moe-nonorm", "qwen3-next", "qwen3_5-dense", "qwen3_5-moe"] {
+        let [ours, hub] = ["config.json", "config.hub.json"]
+            .map(|file| ModelConfig::from_file(&golden_dir(case).join(file)).unwrap());
+        assert_eq!(ModelConfig { other: hub.other.clone(), ..ours.clone() }, hub, "{case}");
+        assert_eq!(ModelConfig::from_json(&ours.to_json()).unwrap(), ours, "{case}");
+        assert_eq!(ModelConfig::from_json(&hub.to_json()).unwrap(), hub, "{case}");
+    }
+}
+
+#[test]
+fn what_surrounds_a_text_model_is_written_back() {
+    let path = golden_dir("qwen3_5-moe-vl").join("config.json");
+    let published: serde_json::Value = serde_json::from_str(&fs_err::read_to_string(&path).unwrap()).unwrap();
+    let config = ModelConfig::from_file(&path).unwrap();
+    let written: serde_json::Value = serde_json::from_str(&config.to_json()).unwrap();
+    for (key, value) in published.as_object().unwrap() {
+        if key != "text_config" {
+            assert_eq!(&written[key], value, "{key}");
+        }
+    }
+    for (key, value) in published["text_config"].as_object().unwrap() {
+        assert_eq!(&written["text_config"][key], value, "text_config.{key}");
+    }
+    let mut broken = published.clone();
+    broken["text_config"] = 5.into();
+    assert!(ModelConfig::from_json(&broken.to_string()).unwrap_err().to_string().contains("`text_config`"));
+    let mut quantised = published;
+    quantised["quantization_config"] = serde_json::json!({"bits": 4});
+    assert!(ModelConfig::from_json(&quantised.to_string()).unwrap_err().to_string().contains("quantization_config"));
+}
+
+#[test]
+fn layers_are_of_the_kinds_that_the_config_says() {
+    let kinds = |text: &str, of: &str| {
+        let mut config: serde_json::Value = serde_json::from_str(&small_config_of(of).to_json()).unwrap();
+        let changes: serde_json::Value = serde_json::from_str(text).unwrap();
+        changes.as_object().unwrap().iter().for_each(|(key, value)| config[key] = value.clone());
+        let layers = ModelConfig::from_json(&config.to_string()).map_err(|error| error.to_string())?.design.layers;
+        let letter = |mixer, feed_forward| match (mixer, feed_forward) {
+            (Mixer::Attention, FeedForwardKind::Dense) => 'a',
+            (Mixer::Attention, FeedForwardKind::Experts) => 'A',
+            (Mixer::DeltaNet, FeedForwardKind::Dense) => 'd',
+            (Mixer::DeltaNet, FeedForwardKind::Experts) => 'D',
+        };
+        Ok::<String, String>(layers.iter().map(|layer| letter(layer.mixer, layer.feed_forward)).collect())
+    };
+    let found = |text, of| kinds(text, of).unwrap();
+    assert_eq!(found("{}", "qwen3_5_text"), "dada");
+    assert_eq!(found(r#"{"full_attention_interval": 4}"#, "qwen3_5_text"), "ddda");
+    assert_eq!(found("{}", "qwen3_next"), "DADA");
+    assert_eq!(found(r#"{"mlp_only_layers": [0, 3]}"#, "qwen3_next"), "dADa");
+    assert_eq!(found(r#"{"decoder_sparse_step": 2}"#, "qwen3_moe"), "aAaA");
+    let types = r#"{"layer_types": ["full_attention", "linear_attention", "linear_attention", "full_attention"]}"#;
+    assert_eq!(found(types, "qwen3_5_moe_text"), "ADDA");
+    assert!(kinds(types, "qwen3").unwrap_err().contains("`layer_types[1]`"), "no hybrid");
+    for (change, family, named) in [
+        (r#"{"decoder_sparse_step": 0}"#, "qwen3_moe", "decoder_sparse_step"),
+        (r#"{"num_experts_per_tok": 6}"#, "qwen3_moe", "num_experts_per_tok"),
+        (r#"{"num_experts": null}"#, "qwen3_moe", "num_experts"),
+        (r#"{"moe_intermediate_size": 0}"#, "qwen3_moe", "moe_intermediate_size"),
+        (r#"{"norm_topk_prob": false}"#, "qwen3_5_moe_text", "norm_topk_prob"),
+        (r#"{"attn_output_gate": false}"#, "qwen3_5_text", "attn_output_gate"),
+        (r#"{"linear_num_value_heads": 3}"#, "qwen3_5_text", "linear_num_value_heads"),
+        (r#"{"linear_key_head_dim": null}"#, "qwen3_next", "linear_key_head_dim"),
+        (r#"{"full_attention_interval": 0}"#, "qwen3_next", "full_attention_interval"),
+        (r#"{"partial_rotary_factor": 0.1}"#, "qwen3_next", "head_dim"),
+        (r#"{"shared_expert_intermediate_size": null}"#, "qwen3_next", "shared_expert_intermediate_size"),
+    ] {
+        let error = kinds(change, family).expect_err(&format!("{family}: {change}"));
+        assert!(error.contains(&format!("`{named}`")), "{family}: {change}: {error}");
+    }
+}
+
+/// The frequencies of a config, read off the tables of position 1 (angles of 0.3 and less keep their bits well).
+fn frequencies(config: &ModelConfig) -> Vec<f32> {
+    let device = Device::flex();
+    let decoder = Decoder::init(config, 1, &device);
+    let tables = decoder.rotary(&Layout::new(&[1], &[0], 1, 1, &device));
+    tables.sin.into_data().iter::<f32>().map(f32::asin).collect()
+}
+
+#[test]
+fn stretched_frequencies_are_those_of_the_published_formulas() {
+    let base = small_config_of("llama");
+    let with = |rope_scaling| {
+        let config = ModelConfig { rope_scaling, head_dim: 64, ..base.clone() };
+        assert_eq!(ModelConfig::from_json(&config.to_json()).unwrap(), config, "written and read again");
+        frequencies(&config)
+    };
+    let plain = with(RopeScaling::None);
+    for (stretched, plain) in with(RopeScaling::Linear { factor: 4.0 }).iter().zip(&plain).skip(1) {
+        assert!((stretched * 4.0 / plain - 1.0).abs() < 1e-5);
+    }
+    let llama3 = with(RopeScaling::Llama3 {
+        factor: 8.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_max_position_embeddings: 8192.0,
+    });
+    let mut seen = [0; 3];
+    for (i, (stretched, plain)) in llama3.iter().zip(&plain).enumerate().skip(1) {
+        // In float64: turns of the old context per frequency.
+        let frequency = 10_000f64.powf(-(i as f64) / 32.0);
+        let turns = 8192.0 * frequency / (2.0 * std::f64::consts::PI);
+        let smooth = ((turns - 1.0) / 3.0).clamp(0.0, 1.0);
+        let expected = frequency * ((1.0 - smooth) / 8.0 + smooth);
+        assert!((f64::from(*stretched) / expected - 1.0).abs() < 1e-4, "{i}: {stretched} {expected}, plain {plain}");
+        seen[if smooth == 0.0 {
+            0
+        } else if smooth == 1.0 {
+            1
+        } else {
+            2
+        }] += 1;
+    }
+    assert!(seen.iter().all(|&count| count > 0), "low, high and between: {seen:?}");
 }

@@ -1,15 +1,16 @@
 //! The kernels of `worldloom-kernels` on burn's CPU backend.
 
+mod slices;
+
 use super::kernels::{DecoderOps, Float, Kernels};
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::IntTensor;
-use burn::tensor::TensorData;
-use std::borrow::Cow;
+use slices::{dims, flat, floats, heads, integers, last, like, tensor, total_then_rows, with_last};
 use worldloom_kernels as kernels;
-use worldloom_kernels::attention::{Attended, Heads};
+use worldloom_kernels::attention::Attended;
 use worldloom_kernels::convolution::Tokens;
-use worldloom_kernels::cross_entropy::{Loss, Targets};
+use worldloom_kernels::cross_entropy::Targets;
 use worldloom_kernels::delta_rule::{DeltaHeads, DeltaInputs};
 use worldloom_kernels::experts::{Choices, Experts};
 use worldloom_kernels::rotary::Rotary;
@@ -146,21 +147,15 @@ impl Kernels for Flex {
     }
 
     fn experts_forward(inputs: &[FlexTensor; 4], choices: &FlexTensor) -> FlexTensor {
-        let [x, gate_up, down, weights] = inputs;
-        let (gate_up_values, down_values) = (floats(gate_up), floats(down));
-        let (choices, weights_values) = (integers(choices), floats(weights));
-        let experts = experts_of(gate_up, &gate_up_values, &down_values);
-        let choices = Choices { experts: &choices, weights: &weights_values, per_token: last(weights) };
-        like(kernels::experts::experts(&floats(x), experts, choices), x)
+        let y = with_experts(inputs, choices, |experts, choices, x| kernels::experts::experts(x, experts, choices));
+        like(y, &inputs[0])
     }
 
     fn experts_backward(inputs: &[FlexTensor; 4], choices: &FlexTensor, dy: &FlexTensor) -> [FlexTensor; 4] {
+        let gradients = with_experts(inputs, choices, |experts, choices, x| {
+            kernels::experts::experts_backward(x, experts, choices, &floats(dy))
+        });
         let [x, gate_up, down, weights] = inputs;
-        let (gate_up_values, down_values) = (floats(gate_up), floats(down));
-        let (choices, weights_values) = (integers(choices), floats(weights));
-        let experts = experts_of(gate_up, &gate_up_values, &down_values);
-        let choices = Choices { experts: &choices, weights: &weights_values, per_token: last(weights) };
-        let gradients = kernels::experts::experts_backward(&floats(x), experts, choices, &floats(dy));
         [
             like(gradients.x, x),
             like(gradients.gate_up, gate_up),
@@ -194,29 +189,14 @@ impl Kernels for Flex {
     }
 
     fn delta_rule_forward(inputs: &[FlexTensor; 5], first_keys: &FlexTensor) -> FlexTensor {
-        let [q, k, v, log_decay, beta] = inputs;
-        let rule = DeltaInputs {
-            q: &floats(q),
-            k: &floats(k),
-            v: &floats(v),
-            log_decay: &floats(log_decay),
-            beta: &floats(beta),
-            first_keys: &integers(first_keys),
-        };
-        like(kernels::delta_rule::delta_rule(rule, delta_heads(q, v)), v)
+        like(with_delta_rule(inputs, first_keys, kernels::delta_rule::delta_rule), &inputs[2])
     }
 
     fn delta_rule_backward(inputs: &[FlexTensor; 5], first_keys: &FlexTensor, dy: &FlexTensor) -> [FlexTensor; 5] {
+        let gradients = with_delta_rule(inputs, first_keys, |rule, heads| {
+            kernels::delta_rule::delta_rule_backward(rule, heads, &floats(dy))
+        });
         let [q, k, v, log_decay, beta] = inputs;
-        let rule = DeltaInputs {
-            q: &floats(q),
-            k: &floats(k),
-            v: &floats(v),
-            log_decay: &floats(log_decay),
-            beta: &floats(beta),
-            first_keys: &integers(first_keys),
-        };
-        let gradients = kernels::delta_rule::delta_rule_backward(rule, delta_heads(q, v), &floats(dy));
         [
             like(gradients.q, q),
             like(gradients.k, k),
@@ -340,78 +320,33 @@ impl DecoderOps for Flex {
     }
 }
 
-/// A contiguous view; only a strided tensor is copied.
-fn floats(tensor: &FlexTensor) -> Cow<'_, [f32]> {
-    match tensor.as_slice::<f32>() {
-        Some(values) => values.into(),
-        None => {
-            let contiguous = tensor.to_contiguous();
-            contiguous.as_slice::<f32>().expect("the decoder computes in f32").to_vec().into()
-        }
-    }
-}
-
-/// Ids, positions and targets come as i32 or i64, by the device's setting.
-fn integers(tensor: &FlexTensor) -> Vec<u32> {
-    let tensor = tensor.to_contiguous();
-    match tensor.as_slice::<i32>() {
-        Some(values) => values.iter().map(|&value| value as u32).collect(),
-        None => {
-            let values = tensor.as_slice::<i64>().expect("integer tensors are i32 or i64");
-            values.iter().map(|&value| u32::try_from(value).unwrap_or(u32::MAX)).collect()
-        }
-    }
-}
-
-fn shape(tensor: &FlexTensor) -> &[usize] {
-    tensor.layout().shape()
-}
-
-fn dims<const D: usize>(tensor: &FlexTensor) -> [usize; D] {
-    shape(tensor).try_into().expect("the rank is fixed by the operation's signature")
-}
-
-fn last(tensor: &FlexTensor) -> usize {
-    *shape(tensor).last().expect("tensors have at least one axis")
-}
-
-fn with_last(tensor: &FlexTensor, width: usize) -> Vec<usize> {
-    let mut shape = shape(tensor).to_vec();
-    *shape.last_mut().expect("tensors have at least one axis") = width;
-    shape
-}
-
-fn heads(q: &FlexTensor, k: &FlexTensor) -> Heads {
-    let [batch, seq, query_heads, head_dim] = dims(q);
-    let [_, _, kv_heads, _] = dims(k);
-    Heads { batch, seq, query_heads, kv_heads, head_dim }
-}
-
-fn experts_of<'a>(gate_up: &FlexTensor, gate_up_values: &'a [f32], down: &'a [f32]) -> Experts<'a> {
+/// Shows the experts, the choices and the tokens as slices.
+fn with_experts<T>(
+    [x, gate_up, down, weights]: &[FlexTensor; 4],
+    choices: &FlexTensor,
+    run: impl FnOnce(Experts<'_>, Choices<'_>, &[f32]) -> T,
+) -> T {
     let [num_experts, both, hidden] = dims(gate_up);
-    Experts { gate_up: gate_up_values, down, num_experts, hidden, inner: both / 2 }
+    let (gate_up, down) = (floats(gate_up), floats(down));
+    let experts = Experts { gate_up: &gate_up, down: &down, num_experts, hidden, inner: both / 2 };
+    let chosen = Choices { experts: &integers(choices), weights: &floats(weights), per_token: last(weights) };
+    run(experts, chosen, &floats(x))
 }
 
-fn delta_heads(q: &FlexTensor, v: &FlexTensor) -> DeltaHeads {
+/// Shows what the delta rule reads as slices.
+fn with_delta_rule<T>(
+    [q, k, v, log_decay, beta]: &[FlexTensor; 5],
+    first_keys: &FlexTensor,
+    run: impl FnOnce(DeltaInputs<'_>, DeltaHeads) -> T,
+) -> T {
     let ([batch, seq, key_heads, key_dim], [_, _, value_heads, value_dim]) = (dims(q), dims(v));
-    DeltaHeads { batch, seq, key_heads, value_heads, key_dim, value_dim }
-}
-
-fn tensor(values: Vec<f32>, shape: &[usize]) -> FlexTensor {
-    FlexTensor::from_data(TensorData::new(values, shape.to_vec()))
-}
-
-fn like(values: Vec<f32>, other: &FlexTensor) -> FlexTensor {
-    tensor(values, shape(other))
-}
-
-fn flat(values: Vec<f32>) -> FlexTensor {
-    let len = values.len();
-    tensor(values, &[len])
-}
-
-fn total_then_rows(loss: Loss) -> FlexTensor {
-    let mut values = loss.nll;
-    values.insert(0, loss.total);
-    flat(values)
+    let rule = DeltaInputs {
+        q: &floats(q),
+        k: &floats(k),
+        v: &floats(v),
+        log_decay: &floats(log_decay),
+        beta: &floats(beta),
+        first_keys: &integers(first_keys),
+    };
+    run(rule, DeltaHeads { batch, seq, key_heads, value_heads, key_dim, value_dim })
 }
