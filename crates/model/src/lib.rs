@@ -19,6 +19,7 @@ pub use config::{ModelConfig, RopeScaling};
 pub use decoder::{Backbone, Block, Decoder, FeedForward};
 pub use design::{DeltaNetShape, Design, ExpertShape, FeedForwardKind, LayerDesign, Mixer};
 pub use error::Error;
+pub use init::Start;
 pub use layout::{Layout, token_tensor, visible_keys};
 pub use parameters::{ChangeParameter, Gradients, ParameterShape, ReadParameter, parameter_shapes};
 pub use parts::{Attention, Convolution, Experts, GatedDeltaNet, Linear, Mlp, Moe, Norm, Routing};

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use worldloom_model::{Decoder, ModelConfig, SaveDType};
+use worldloom_model::{Decoder, ModelConfig, SaveDType, Start};
 use worldloom_render::Tokenizer;
 
 use super::{Counts, Role, Step, StepContext, copy_tokenizer, resolve_as};
@@ -40,6 +40,9 @@ struct InitConfig {
     /// Deviation of the initial weights.
     #[serde(default = "initializer_range")]
     initializer_range: f64,
+    /// `random`, or `copying`: heads that repeat earlier text are there from the start.
+    #[serde(default)]
+    start: Start,
 }
 
 fn rope_theta() -> f64 {
@@ -105,7 +108,8 @@ impl Step for Init {
             "eos_token_id": stops.first(),
         });
         let config = ModelConfig::from_json(&config.to_string()).context("the model's shape")?;
-        let decoder = Decoder::init(&config, shape.seed, &open_device());
+        let decoder =
+            Decoder::init_from(&config, shape.seed, shape.start, &open_device()).context("the model's start")?;
         worldloom_model::save(&decoder, &config, &context.out, SaveDType::F32)?;
         copy_tokenizer(folder, &context.out)?;
         Ok([("parameters".to_string(), decoder.num_parameters() as u64)].into())

@@ -3,6 +3,7 @@
 
 mod checkpoints;
 mod config;
+mod copying;
 mod generation;
 mod gguf;
 mod golden;

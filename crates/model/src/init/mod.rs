@@ -2,28 +2,61 @@
 //!
 //! Normal numbers come from arithmetic that IEEE 754 fixes (no library logarithm), one random stream per tensor.
 
-use crate::{Decoder, ModelConfig};
+mod copying;
+
+use crate::{Decoder, Error, ModelConfig};
 use burn::tensor::Device;
+use copying::Copying;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 use std::convert::Infallible;
+
+/// What fresh weights already can.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Start {
+    /// Nothing.
+    #[default]
+    Random,
+    /// Repeat earlier text: heads that look back and heads that copy are there. Its angles come from the platform's
+    /// cosine, so that bytes may differ in the last bit between platforms.
+    Copying,
+}
 
 impl Decoder {
     /// Fresh weights: norms scale by 1, biases are zeros, the delta-net's decays are spread, all else is normal with the
     /// config's `initializer_range` as its deviation.
     pub fn init(config: &ModelConfig, seed: u64, device: &Device) -> Decoder {
+        Self::fresh(config, seed, None, device)
+    }
+
+    /// As [`Decoder::init`], with what `start` adds. Refuses a shape that has no room for it.
+    pub fn init_from(config: &ModelConfig, seed: u64, start: Start, device: &Device) -> Result<Decoder, Error> {
+        let copying = match start {
+            Start::Random => None,
+            Start::Copying => Some(Copying::new(config, seed)?),
+        };
+        Ok(Self::fresh(config, seed, copying.as_ref(), device))
+    }
+
+    fn fresh(config: &ModelConfig, seed: u64, copying: Option<&Copying>, device: &Device) -> Decoder {
         let mut stream = 0;
         let decoder: Result<Decoder, Infallible> = Decoder::from_values(config, device, &mut |path, shape| {
             stream += 1;
             let len = shape.iter().product();
             let scale = if config.design.has_zero_centred_norms { 0.0 } else { 1.0 };
-            Ok(match shape {
+            let mut values = match shape {
                 [_] if path.ends_with(".bias") => vec![0.0; len],
                 [_] if path.ends_with(".dt_bias") || path.ends_with("linear_attn.norm.weight") => vec![1.0; len],
                 [_] if path.ends_with(".A_log") => rates(len, seed, stream),
                 [_] => vec![scale; len],
                 _ => normal(len, config.initializer_range, seed, stream),
-            })
+            };
+            if let Some(copying) = copying {
+                copying.adjust(path, &mut values);
+            }
+            Ok(values)
         });
         match decoder {
             Ok(decoder) => decoder,
