@@ -9,6 +9,24 @@ use crate::error::{Error, Result};
 use crate::optimizer::OptimizerConfig;
 use crate::schedule::Schedule;
 
+/// What happens to long completions (DAPO, arXiv 2503.14476).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Overlong {
+    /// Nothing.
+    #[default]
+    Keep,
+    /// A completion that was cut leaves the loss; its reward stays in the group's statistics.
+    Mask,
+    /// The last `buffer` tokens before the longest length cost reward, `largest` at the end.
+    Penalty {
+        /// Tokens over which the penalty grows.
+        buffer: usize,
+        /// Reward that a completion of the longest length loses.
+        largest: f64,
+    },
+}
+
 /// An RL stage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -35,6 +53,13 @@ pub struct RlConfig {
     pub seed: u64,
     /// What advantages are divided by.
     pub normalisation: Normalisation,
+    /// Rounds in which groups with equal rewards are replaced by other prompts'. Default: 0, as published for GSPO: they
+    /// are counted and push nothing.
+    #[serde(default)]
+    pub refills: u64,
+    /// What happens to completions that reach the longest length. Default: nothing beside their score.
+    #[serde(default)]
+    pub overlong: Overlong,
     /// The objective. Default: GSPO as published.
     #[serde(default)]
     pub objective: Objective,
@@ -97,6 +122,15 @@ impl RlConfig {
         if !(0.0..=1.0).contains(&self.max_fault_share_at_start) {
             let detail = format!("{}, expected a share from 0 to 1", self.max_fault_share_at_start);
             return Err(Error::config("max_fault_share_at_start", detail));
+        }
+        if let Overlong::Penalty { buffer, largest } = self.overlong {
+            if buffer == 0 || buffer > self.max_completion_tokens {
+                let detail = format!("{buffer}, expected 1 to max_completion_tokens, {}", self.max_completion_tokens);
+                return Err(Error::config("overlong.buffer", detail));
+            }
+            if !(largest > 0.0 && largest.is_finite()) {
+                return Err(Error::config("overlong.largest", format!("{largest}, expected a number above 0")));
+            }
         }
         self.objective.check()?;
         self.optimizer.check()?;

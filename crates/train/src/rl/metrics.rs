@@ -38,6 +38,9 @@ pub struct RlStepMetrics {
     pub zero_variance_share: f64,
     /// Groups with fewer than two rewards.
     pub dropped_groups: u64,
+    /// Groups that were put aside for others with something to teach.
+    #[serde(default)]
+    pub refilled_groups: u64,
     /// Mean tokens of a completion.
     pub response_length: f64,
     /// Share that ended with a stop token.
@@ -91,6 +94,7 @@ impl RlStepMetrics {
             unavailable: samples().filter(|sample| sample.score == Score::Unavailable).count() as u64,
             zero_variance_share: rollouts.zero_variance_groups as f64 / rollouts.groups.len() as f64,
             dropped_groups: rollouts.dropped_groups as u64,
+            refilled_groups: rollouts.refilled_groups as u64,
             response_length: samples().map(|sample| sample.completion.tokens.len()).sum::<usize>() as f64 / count,
             stopped_share: share(&|sample| sample.completion.stopped),
             tokens: samples().map(|sample| sample.tokens.len() as u64).sum(),

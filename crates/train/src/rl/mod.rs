@@ -8,6 +8,7 @@
 //! divergence is asked for). A mini-batch in which nothing pushes makes no update and is counted.
 
 mod advantage;
+mod collect;
 mod config;
 mod metrics;
 mod objective;
@@ -25,7 +26,7 @@ use worldloom_schema::InputRef;
 pub use worldloom_model::generate::Completion;
 
 pub use advantage::{Advantages, Normalisation, advantages, check_group_size};
-pub use config::RlConfig;
+pub use config::{Overlong, RlConfig};
 pub use metrics::RlStepMetrics;
 pub use objective::{
     Aggregation, Correction, CorrectionLevel, CorrectionMode, Denominators, Divergence, Name, Objective, PolicyLoss,
@@ -131,7 +132,9 @@ impl Step<'_> {
     fn run(&mut self, run: &mut Run, partners: &mut Partners<'_>) -> Result<RlStepMetrics> {
         let started = Instant::now();
         let (config, step) = (self.config, run.state.step + 1);
-        let rollouts = rollout::collect(config, run.learner.decoder(), self.prompts, run.state.step, partners)?;
+        let place = (run.state.step, run.state.cursor);
+        let rollouts = collect::collect(config, run.learner.decoder(), self.prompts, place, partners)?;
+        let drawn = rollouts.drawn;
         let mut metrics = RlStepMetrics::of(&rollouts);
         let mut mini_batches = into_mini_batches(rollouts, config.mini_batches);
         for samples in &mut mini_batches {
@@ -146,7 +149,7 @@ impl Step<'_> {
         }
         self.train(run, &mini_batches, &mut metrics)?;
         run.state.step = step;
-        run.state.cursor += config.prompts_per_step as u64;
+        run.state.cursor += drawn;
         run.state.tokens += metrics.tokens;
         run.state.trained_tokens += metrics.trained_tokens;
         metrics.step = step;

@@ -6,11 +6,7 @@ use worldloom_model::Decoder;
 use worldloom_model::generate::Completion;
 use worldloom_schema::{Rollout, RolloutOutcome, write_table};
 
-use super::advantage::{Advantages, advantages};
-use super::config::RlConfig;
-use crate::error::{Error, Result};
-use crate::order::Order;
-use crate::seeds::{Purpose, split_seed};
+use crate::error::Result;
 
 /// Any error of a sampler or scorer.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -129,6 +125,8 @@ pub(super) struct Sample {
     pub(super) old_log_probs: Vec<f64>,
     /// The reference's, where there is one.
     pub(super) reference_log_probs: Option<Vec<f64>>,
+    /// Cut by length and left out of the loss; it stays in its group's statistics.
+    pub(super) is_masked: bool,
 }
 
 impl Sample {
@@ -139,7 +137,7 @@ impl Sample {
 
     /// Whether it enters the denominators.
     pub(super) fn counts(&self) -> bool {
-        self.advantage.is_some() && !self.completion.tokens.is_empty()
+        self.advantage.is_some() && !self.completion.tokens.is_empty() && !self.is_masked
     }
 
     /// Whether it can push anything: a divergence does so without an advantage.
@@ -153,103 +151,10 @@ pub(super) struct Rollouts {
     pub(super) groups: Vec<Vec<Sample>>,
     pub(super) zero_variance_groups: usize,
     pub(super) dropped_groups: usize,
-}
-
-/// Chooses prompts, samples and scores them, and computes advantages. `step` counts from 0.
-pub(super) fn collect(
-    config: &RlConfig,
-    decoder: &Decoder,
-    prompts: &[RlPrompt],
-    step: u64,
-    partners: &mut Partners<'_>,
-) -> Result<Rollouts> {
-    let order = Order::new(prompts.len(), config.seed);
-    let first = step * config.prompts_per_step as u64;
-    let chosen: Vec<usize> = (0..config.prompts_per_step as u64).map(|at| order.at(first + at)).collect();
-    let asked: Vec<&RlPrompt> = chosen.iter().map(|&prompt| &prompts[prompt]).collect();
-    let seed = split_seed(config.seed, Purpose::Sampling, step);
-    let sampled = partners.sampler.sample(decoder, &asked, config.group_size, seed);
-    let completions = sampled.map_err(|source| Error::Sampler { step: step + 1, source })?;
-    check_completions(config, &completions, step + 1)?;
-    let groups: Vec<Group<'_>> = chosen
-        .iter()
-        .zip(&completions)
-        .map(|(&prompt, completions)| Group { prompt, completions: completions.as_slice() })
-        .collect();
-    let scores = partners.scorer.score(&groups).map_err(|source| Error::Scorer { step: step + 1, source })?;
-    check_scores(&completions, &scores, step + 1)?;
-    let rewards: Vec<Vec<Option<f64>>> = scores.iter().map(|group| group.iter().map(Score::reward).collect()).collect();
-    let advantages = advantages(&rewards, config.normalisation);
-    Ok(assemble(prompts, &chosen, completions, scores, advantages))
-}
-
-fn check_completions(config: &RlConfig, groups: &[Vec<Completion>], step: u64) -> Result<()> {
-    let wrong = |detail: String| Err(Error::Rollout { step, detail });
-    if groups.len() != config.prompts_per_step {
-        return wrong(format!("the sampler answered {} groups, expected {}", groups.len(), config.prompts_per_step));
-    }
-    for (at, group) in groups.iter().enumerate() {
-        if group.len() != config.group_size {
-            let expected = config.group_size;
-            return wrong(format!(
-                "the sampler answered {} completions in group {at}, expected {expected}",
-                group.len()
-            ));
-        }
-        for (number, completion) in group.iter().enumerate() {
-            let (tokens, log_probs) = (completion.tokens.len(), completion.log_probs.len());
-            if tokens != log_probs || tokens > config.max_completion_tokens {
-                return wrong(format!(
-                    "completion {number} of group {at} has {tokens} tokens and {log_probs} log-probs, expected as many \
-                     and at most {}",
-                    config.max_completion_tokens
-                ));
-            }
-        }
-    }
-    Ok(())
-}
-
-fn check_scores(completions: &[Vec<Completion>], scores: &[Vec<Score>], step: u64) -> Result<()> {
-    let sizes = |of: &mut dyn Iterator<Item = usize>| of.collect::<Vec<_>>();
-    let expected = sizes(&mut completions.iter().map(Vec::len));
-    let found = sizes(&mut scores.iter().map(Vec::len));
-    if expected != found {
-        let detail = format!("the scorer answered groups of {found:?}, expected {expected:?}");
-        return Err(Error::Rollout { step, detail });
-    }
-    if let Some(reward) = scores.iter().flatten().filter_map(Score::reward).find(|reward| !reward.is_finite()) {
-        return Err(Error::Rollout { step, detail: format!("the scorer answered a reward of {reward}") });
-    }
-    Ok(())
-}
-
-fn assemble(
-    prompts: &[RlPrompt],
-    chosen: &[usize],
-    completions: Vec<Vec<Completion>>,
-    scores: Vec<Vec<Score>>,
-    advantages: Advantages,
-) -> Rollouts {
-    let mut groups = Vec::new();
-    for (((&prompt, completions), scores), advantages) in
-        chosen.iter().zip(completions).zip(scores).zip(advantages.values)
-    {
-        let samples = completions.into_iter().zip(scores).zip(advantages).enumerate();
-        let sample = |(number, ((completion, score), advantage)): (usize, ((Completion, Score), Option<f64>))| Sample {
-            prompt,
-            number,
-            tokens: [prompts[prompt].tokens.as_slice(), &completion.tokens].concat(),
-            completion,
-            score,
-            advantage,
-            old_log_probs: Vec::new(),
-            reference_log_probs: None,
-        };
-        groups.push(samples.map(sample).collect());
-    }
-    let Advantages { zero_variance_groups, dropped_groups, .. } = advantages;
-    Rollouts { groups, zero_variance_groups, dropped_groups }
+    /// Groups that were drawn and put aside because nothing could be learnt from them.
+    pub(super) refilled_groups: usize,
+    /// Prompts drawn from the order.
+    pub(super) drawn: u64,
 }
 
 /// Writes the step's rollouts, whole or not at all.

@@ -9,8 +9,8 @@ use worldloom_model::generate::{Generator, Request, Sampling};
 use worldloom_model::{Decoder, Layout, token_tensor};
 use worldloom_schema::{Rollout, RolloutOutcome, read_table};
 use worldloom_train::rl::{
-    self, Completion, Failure, Group, Normalisation, Objective, Partners, Ratio, RlConfig, RlPrompt, RlStepMetrics,
-    Sampler, Score, Scorer,
+    self, Completion, Failure, Group, Normalisation, Objective, Overlong, Partners, Ratio, RlConfig, RlPrompt,
+    RlStepMetrics, Sampler, Score, Scorer,
 };
 use worldloom_train::{
     CheckpointConfig, Control, Error, Job, Observer, OptimizerConfig, Purpose, Report, Schedule, Shape, split_seed,
@@ -120,6 +120,8 @@ fn config(steps: u64) -> RlConfig {
         temperature: 1.0,
         seed: 3,
         normalisation: Normalisation::Group,
+        refills: 0,
+        overlong: Overlong::Keep,
         objective: Objective::default(),
         optimizer: OptimizerConfig::new(3e-3, 0.0, 1.0),
         schedule: Schedule { shape: Shape::Constant, warmup_steps: 0, floor: None, decay_steps: None },
@@ -226,7 +228,7 @@ fn log_probs_that_are_not_numbers_are_counted_and_replaced_by_the_trainers() {
 
 #[test]
 fn resuming_at_any_step_equals_a_straight_run_bit_for_bit() {
-    let config = config(6);
+    let config = RlConfig { refills: 1, ..config(6) };
     let straight = tempfile::tempdir().unwrap();
     run(&config, straight.path());
     for at in 1..6 {
@@ -287,6 +289,52 @@ fn equal_rewards_push_nothing_and_are_counted() {
     assert_eq!(steps[0].zero_variance_share, flat_groups as f64 / 4.0);
     for rollout in rollouts(out.path(), 1).chunks(6).flatten().filter(|r| r.outcome == RolloutOutcome::Unavailable) {
         assert_eq!((rollout.reward, rollout.advantage), (None, None));
+    }
+}
+
+#[test]
+fn groups_that_teach_nothing_are_replaced_within_the_rounds_allowed() {
+    let config = RlConfig { refills: 2, seed: 8, ..config(2) };
+    let out = tempfile::tempdir().unwrap();
+    let (report, steps) = train(&config, out.path(), None, sampler(&config), ToyScorer { is_flat: true }).unwrap();
+    let refilled: u64 = steps.iter().map(|step| step.refilled_groups).sum();
+    assert!(refilled > 0, "another seed, please: every group had a fault");
+    assert_eq!(report.counts["prompts_drawn"], 2 * 4 + refilled);
+    assert!(steps.iter().all(|step| step.completions == 4 * 6 && step.refilled_groups <= 2 * 4));
+    let plain = RlConfig { refills: 0, ..config };
+    let (_, without) =
+        train(&plain, tempfile::tempdir().unwrap().path(), None, sampler(&plain), ToyScorer { is_flat: true }).unwrap();
+    assert!(steps[0].zero_variance_share <= without[0].zero_variance_share);
+}
+
+#[test]
+fn long_completions_lose_reward_or_leave_the_loss() {
+    let outcome = |overlong: Overlong| {
+        let out = tempfile::tempdir().unwrap();
+        let (_, steps) = run(&RlConfig { overlong, ..config(1) }, out.path());
+        (steps[0].clone(), rollouts(out.path(), 1))
+    };
+    let (_, plain) = outcome(Overlong::Keep);
+    let (_, punished) = outcome(Overlong::Penalty { buffer: 2, largest: 5.0 });
+    for (plain, punished) in plain.iter().zip(&punished) {
+        let length = plain.sampler_log_probs.len();
+        let penalty = if plain.outcome == RolloutOutcome::Scored { [0.0, 0.0, 0.0, 2.5, 5.0][length] } else { 0.0 };
+        let expected = plain.reward.map(|reward| reward - penalty);
+        assert_eq!(punished.reward, expected, "a completion of {length} tokens");
+    }
+    let (masked, rollouts) = outcome(Overlong::Mask);
+    let counts = |rollout: &&Rollout| rollout.stopped && rollout.advantage.is_some();
+    let tokens: usize = rollouts.iter().filter(counts).map(|rollout| rollout.sampler_log_probs.len()).sum();
+    assert_eq!(masked.trained_tokens, tokens as u64);
+    assert!(
+        rollouts.iter().any(|rollout| !rollout.stopped && rollout.advantage.is_some()),
+        "it stays in the statistics"
+    );
+    for wrong in [Overlong::Penalty { buffer: 0, largest: 1.0 }, Overlong::Penalty { buffer: 9, largest: 1.0 }] {
+        let config = RlConfig { overlong: wrong, ..config(1) };
+        let out = tempfile::tempdir().unwrap();
+        let error = train(&config, out.path(), None, sampler(&config), ToyScorer { is_flat: false }).unwrap_err();
+        assert!(error.to_string().contains("overlong.buffer"), "{error}");
     }
 }
 
