@@ -94,6 +94,38 @@ pub(crate) fn number(fields: &Fields<'_>, name: &str) -> Result<Option<f64>, Ref
     }
 }
 
+/// Whether a field is a list whose first element is an object with this field.
+pub(crate) fn first_has(fields: &Fields<'_>, list: &str, name: &str) -> bool {
+    let items = fields.get(list).map(|raw| Value::of(raw));
+    let Some(Ok(Value::List(items))) = items else { return false };
+    let first = items.first().map(|raw| Value::of(raw));
+    matches!(first, Some(Ok(Value::Object(first))) if first.contains_key(name))
+}
+
+/// The fields of an object in the order they came in, repeated keys included.
+pub(crate) fn pairs(text: &str) -> Result<Vec<(String, &RawValue)>, serde_json::Error> {
+    struct Pairs;
+    impl<'de> serde::de::Visitor<'de> for Pairs {
+        type Value = Vec<(String, &'de RawValue)>;
+
+        fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            formatter.write_str("an object")
+        }
+
+        fn visit_map<M: serde::de::MapAccess<'de>>(self, mut map: M) -> Result<Self::Value, M::Error> {
+            let mut pairs = Vec::new();
+            while let Some(pair) = map.next_entry()? {
+                pairs.push(pair);
+            }
+            Ok(pairs)
+        }
+    }
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let pairs = serde::Deserializer::deserialize_map(&mut reader, Pairs)?;
+    reader.end()?;
+    Ok(pairs)
+}
+
 /// The same JSON with one space after each comma and colon and none elsewhere; strings and numbers are untouched.
 pub(crate) fn respace(text: &str) -> String {
     let mut spaced = String::with_capacity(text.len());
@@ -132,6 +164,15 @@ mod tests {
         let expected = "{\"a\": [1, 18446744073709551615, 1.50], \"b,: \": \"x \\\" , \\\\\"}";
         assert_eq!(respace(text), expected);
         assert_eq!(respace(expected), expected);
+    }
+
+    #[test]
+    fn pairs_keep_the_order_and_the_digits() {
+        let text = r#"{"b": 18446744073709551616, "a": {"x": 1}, "b": null}"#;
+        let pairs = pairs(text).unwrap();
+        let found: Vec<(&str, &str)> = pairs.iter().map(|(key, raw)| (key.as_str(), raw.get())).collect();
+        assert_eq!(found, [("b", "18446744073709551616"), ("a", "{\"x\": 1}"), ("b", "null")]);
+        assert!(super::pairs("[1]").is_err() && super::pairs("{} x").is_err());
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod repair;
 mod rows;
 mod run;
 mod source;
+mod yaml;
 
 pub use config::IngestConfig;
 pub use error::{Error, Result};

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use worldloom_schema::Trajectory;
 
-use crate::json::Value;
+use crate::json::{Fields, Value};
 use crate::refusal::{Counts, Refusal, count};
 use crate::repair;
 use crate::rows::Rows;
@@ -38,6 +38,14 @@ impl<'a> Piece<'a> {
     pub(crate) fn row(&self) -> Option<&'a str> {
         match self {
             Piece::Row(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The fields of the row, where it is an object.
+    pub(crate) fn row_fields(&self) -> Option<Fields<'a>> {
+        match Value::parse(self.row()?) {
+            Ok(Value::Object(fields)) => Some(fields),
             _ => None,
         }
     }
@@ -95,7 +103,7 @@ impl<'a> FilePiece<'a> {
     }
 
     /// The fields of the first row, where that is an object.
-    pub(crate) fn first_fields(&self) -> Option<crate::json::Fields<'a>> {
+    pub(crate) fn first_fields(&self) -> Option<Fields<'a>> {
         match Value::parse(self.first_row?) {
             Ok(Value::Object(fields)) => Some(fields),
             _ => None,
@@ -127,6 +135,12 @@ impl FolderPiece<'_> {
     /// Whether it has this entry.
     pub(crate) fn has(&self, entry: &str) -> bool {
         self.entries.binary_search_by(|name| name.as_str().cmp(entry)).is_ok()
+    }
+
+    /// An entry as text; what is no UTF-8 is replaced and counted.
+    pub(crate) fn text(&self, entry: &str, counts: &mut Counts) -> Result<String, Refusal> {
+        let bytes = self.read(entry)?;
+        Ok(FilePiece { name: entry, bytes: &bytes, first_row: None }.text(counts).into_owned())
     }
 
     /// The bytes of an entry, unpacked.

@@ -3,9 +3,23 @@
 //! A new format is a type with [`Source`] and an entry in the list. Detection asks the sources in order, so a narrower
 //! format stands before a wider one. [`Draft`] fills in what every trajectory needs.
 
+mod agentnet_bench;
+mod agentnet_recording;
+mod android_actions;
+mod android_control;
+mod android_elements;
+mod android_history;
+mod android_world;
+mod autodroid;
 mod chat;
 mod content;
+mod miniwob;
+mod miniwob_gestures;
+mod pc_tracker;
+mod screenagent;
+mod screens;
 mod sharegpt;
+mod tree;
 
 use std::str::FromStr;
 
@@ -18,7 +32,20 @@ use crate::piece::{FilePiece, FolderPiece, Piece, Shape, Sink};
 use crate::refusal::Refusal;
 
 /// Every format, in the order of detection: a narrower one stands before a wider one.
-static SOURCES: &[&dyn Source] = &[&chat::Chat, &sharegpt::ShareGpt];
+static SOURCES: &[&dyn Source] = &[
+    &android_world::AndroidWorld,
+    &android_history::AndroidHistory,
+    &android_control::AndroidControl,
+    &autodroid::Exploration,
+    &autodroid::Profiles,
+    &miniwob::MiniWob,
+    &agentnet_recording::AgentNetRecording,
+    &agentnet_bench::AgentNetBench,
+    &screenagent::ScreenAgent,
+    &pc_tracker::PcTracker,
+    &chat::Chat,
+    &sharegpt::ShareGpt,
+];
 
 /// What a user should know of a format.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

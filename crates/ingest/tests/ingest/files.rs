@@ -174,7 +174,9 @@ fn a_forced_format_reads_what_detection_would_not_and_an_unknown_one_is_named() 
     assert!(error(&forced("sharegpt")).0.contains("no_messages"));
     let (message, hint) = error(&forced("chatt"));
     assert!(
-        message.contains("unknown format `chatt`; known: chat, sharegpt") && hint.contains("detected"),
+        message.contains("unknown format `chatt`; known: ")
+            && message.contains("chat, sharegpt")
+            && hint.contains("detected"),
         "{message}"
     );
 }
@@ -244,9 +246,11 @@ fn a_line_of_200_megabytes_is_one_row() {
 #[test]
 fn every_format_names_itself_and_its_example_is_read() {
     for format in worldloom_ingest::formats() {
-        let output = ingest_text("x.jsonl", &format.example);
-        assert_eq!(output.only().format, format.name);
-        assert!(!format.description.is_empty());
+        assert!(!format.description.is_empty() && !format.example.is_empty());
+        // A folder is more than its example, which is one of its files; each has its own test.
+        if !format.description.starts_with("A folder") {
+            assert_eq!(ingest_text("x.jsonl", &format.example).only().format, format.name);
+        }
     }
     assert!(matches!(try_text("x.jsonl", "{}"), Err(Error::NoTrajectories { .. })));
 }
