@@ -31,6 +31,7 @@ pub(crate) fn command() -> Command {
         .subcommand(run())
         .subcommand(plan())
         .subcommand(record())
+        .subcommand(inspect())
         .subcommand(Command::new("formats").about("List the log formats that `ingest` reads"));
     for step in STEPS {
         command = add_step(command, *step);
@@ -78,6 +79,35 @@ fn record() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(terminal)
+}
+
+fn inspect() -> Command {
+    let of = |name: &'static str, about: &'static str| {
+        Command::new(name)
+            .about(about)
+            .arg(path("PATH", "A trajectory file, a pool, or a folder of them").required(true))
+            .arg(each("domain", "DOMAIN", "Only this domain; may be given more than once"))
+            .arg(each("source", "SOURCE", "Only this source; may be given more than once"))
+            .arg(each("pool", "POOL", "Only this pool; may be given more than once"))
+            .arg(Arg::new("text").long("text").value_name("TEXT").help("Only where this stands, in any case"))
+    };
+    let json = |help: &'static str| Arg::new("json").long("json").action(ArgAction::SetTrue).help(help);
+    let limit = Arg::new("limit").long("limit").value_name("N").value_parser(value_parser!(u64));
+    let data = of("data", "Look at trajectories: a list, their turns, filters")
+        .arg(json("Print them, one JSON object a line"))
+        .arg(path("html", "Write a page of them").long("html").value_name("FILE").conflicts_with("json"))
+        .arg(limit.help("Show at most this many: of a page 100 evenly spread, of --json all, unless given"));
+    let stats = of("stats", "Count trajectories by domain and source: turns, lengths, classes, errors, repetitions");
+    Command::new("inspect")
+        .about("Look into data")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(data)
+        .subcommand(stats.arg(json("Print the figures as JSON")))
+}
+
+fn each(id: &'static str, name: &'static str, help: &'static str) -> Arg {
+    Arg::new(id).long(id).value_name(name).action(ArgAction::Append).help(help)
 }
 
 /// `train cpt` becomes the subcommand `cpt` of `train`.

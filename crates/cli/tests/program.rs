@@ -46,6 +46,7 @@ fn help_names_every_command_and_the_exit_codes() {
         "run",
         "plan",
         "record",
+        "inspect",
         "Exit codes",
     ] {
         assert!(text.contains(word), "no `{word}` in: {text}");

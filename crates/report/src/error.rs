@@ -30,6 +30,20 @@ pub enum Error {
         /// What the parser said.
         detail: String,
     },
+    /// A folder without a trajectory file in it.
+    #[error("no trajectory file in `{path}`")]
+    NoTrajectories {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// A row that the file does not have.
+    #[error("read `{path}`: no row {row}")]
+    NoRow {
+        /// The file.
+        path: PathBuf,
+        /// The row, from 0.
+        row: usize,
+    },
     /// A figure could not be drawn.
     #[error("draw `{figure}`: {detail}")]
     Draw {

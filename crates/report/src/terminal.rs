@@ -129,7 +129,7 @@ fn cut(name: &str, width: usize) -> String {
 }
 
 /// Rows in columns: the first column to the left, the others to the right; an empty row is an empty line.
-fn layout(rows: &[Vec<String>], name_width: usize) -> String {
+pub(crate) fn layout(rows: &[Vec<String>], name_width: usize) -> String {
     let num_columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let text = |row: &[String], column: usize| match column {
         0 => cut(&row[0], name_width),

@@ -100,6 +100,11 @@ pub struct TableReader<T: Table> {
 impl<T: Table> TableReader<T> {
     /// Opens a file and checks what it says it is.
     pub fn open(path: &Path) -> Result<Self> {
+        Self::open_part(path, 0, None)
+    }
+
+    /// [`TableReader::open`], then `limit` rows from row `first` on; other rows are not decoded.
+    pub fn open_part(path: &Path, first: usize, limit: Option<usize>) -> Result<Self> {
         let file = fs_err::File::open(path)?;
         let builder = ParquetRecordBatchReaderBuilder::try_new(file.into_parts().0)
             .map_err(|error| Error::parquet(path, error))?;
@@ -118,7 +123,12 @@ impl<T: Table> TableReader<T> {
             let expected = format!("{} version {} or older", T::NAME, T::VERSION);
             return Err(Error::Kind { path: path.into(), expected, found: format!("version {version}") });
         }
-        let reader = builder.with_batch_size(ROWS_PER_GROUP).build().map_err(|error| Error::parquet(path, error))?;
+        let builder = match limit {
+            Some(limit) => builder.with_limit(limit),
+            None => builder,
+        };
+        let builder = builder.with_offset(first).with_batch_size(ROWS_PER_GROUP);
+        let reader = builder.build().map_err(|error| Error::parquet(path, error))?;
         Ok(Self { path: path.into(), reader, rows: Vec::new().into_iter(), total, group: 0, row_type: PhantomData })
     }
 

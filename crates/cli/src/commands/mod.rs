@@ -1,5 +1,6 @@
 //! From parsed arguments to work, and from errors to exit codes.
 
+mod inspect;
 mod pipelines;
 mod record;
 mod step;
@@ -56,6 +57,7 @@ fn run(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
         "run" => pipelines::run_pipeline(matches, stop),
         "plan" => pipelines::print_plan(matches),
         "record" => record::record(matches),
+        "inspect" => inspect::inspect(matches),
         "formats" => {
             print_formats();
             Ok(())

@@ -25,16 +25,17 @@ pub(crate) fn render(content: &Content) -> Result<(String, u64)> {
         body += &examples::render(evaluation);
     }
     body += &lineage::render(&content.steps);
-    Ok((document(&content.title, &body), count))
+    Ok((document(&content.title, "", &body), count))
 }
 
-fn document(title: &str, body: &str) -> String {
+/// A page: its title, style beside that of all pages, and body.
+pub(crate) fn document(title: &str, style: &str, body: &str) -> String {
     format!(
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
          <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n\
-         <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n",
+         <title>{}</title>\n<style>\n{STYLE}{style}</style>\n</head>\n<body>\n<main>\n{body}</main>\n</body>\n</html>\n",
         escape(title)
     )
 }
