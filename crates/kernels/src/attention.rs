@@ -15,6 +15,7 @@
 use crate::buffer::{filled, uninitialised};
 use crate::math::{dot, exp, exp_and_sum, maximum};
 use crate::matmul::{Matrix, Threads, multiply, multiply_accumulate, multiply_strided};
+use crate::sight::Sight;
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -52,12 +53,7 @@ impl Heads {
         assert_eq!(q.len(), tokens * self.query_heads * self.head_dim, "attention: queries do not fit {self:?}");
         assert_eq!(k.len(), tokens * self.kv_heads * self.head_dim, "attention: keys do not fit {self:?}");
         assert_eq!(v.len(), k.len(), "attention: keys and values differ in length");
-        assert_eq!(visible.len(), tokens * 3, "attention: three numbers per position");
-        for (position, sight) in visible.chunks_exact(3).map(Sight::new).enumerate() {
-            let position = position % self.seq;
-            let is_whole = sight.prefix.start <= sight.prefix.end && sight.prefix.end <= sight.own;
-            assert!(is_whole && sight.own <= position, "attention: position {position} sees {sight:?}");
-        }
+        Sight::check(visible, tokens, self.seq);
     }
 
     /// The blocks of one row of the batch; `visible` is that row's.
@@ -73,25 +69,6 @@ impl Heads {
             start += len;
         }
         blocks
-    }
-}
-
-/// The keys that a position sees: the prefix, and its own run from `own` to itself.
-#[derive(Clone, Debug)]
-struct Sight {
-    prefix: Range<usize>,
-    own: usize,
-}
-
-impl Sight {
-    fn new(numbers: &[u32]) -> Sight {
-        let [start, end, own] = [0, 1, 2].map(|at| numbers[at] as usize);
-        Sight { prefix: start..end, own }
-    }
-
-    /// One block holds positions with the same prefix, and runs without any.
-    fn branches_like(&self, other: &Sight) -> bool {
-        self.prefix == other.prefix || (self.prefix.is_empty() && other.prefix.is_empty())
     }
 }
 

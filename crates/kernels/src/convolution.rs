@@ -1,9 +1,11 @@
 //! The short causal convolution before a delta-net, channel by channel, and its activation.
 //!
-//! Documents lie one after another in a row; what stands before a document's start counts as zero.
+//! Documents and branches lie one after another in a row; a branch goes on from the prefix that it sees, and what stands
+//! before a document's start counts as zero.
 
 use crate::buffer::{filled, uninitialised};
 use crate::math::{exp, multiply_add, sum_in_order};
+use crate::sight::Sight;
 use rayon::prelude::*;
 
 /// Tokens of one task; fixes the order of additions of the weight's gradient.
@@ -14,28 +16,34 @@ const TOKENS_PER_BLOCK: usize = 64;
 pub struct Tokens<'a> {
     /// Positions of a row.
     pub seq: usize,
-    /// First position of the row that each token may see, row after row.
-    pub first_keys: &'a [u32],
+    /// The keys that each token sees, `[tokens, 3]`, as attention has them.
+    pub visible: &'a [u32],
 }
 
 impl Tokens<'_> {
-    /// How many of the `reach` tokens before `token` belong to its document.
-    fn before(&self, token: usize, reach: usize) -> usize {
-        (token % self.seq - self.first_keys[token] as usize).min(reach)
+    /// The token that stands `back` before `token`, if there is one.
+    fn before(&self, token: usize, back: usize) -> Option<usize> {
+        let (row, position) = (token / self.seq * self.seq, token % self.seq);
+        Sight::new(&self.visible[token * 3..][..3]).before(position, back).map(|at| row + at)
     }
 
-    /// How many of the `reach` tokens after `token` belong to its document.
-    fn after(&self, token: usize, reach: usize) -> usize {
-        let position = token % self.seq;
-        let last = reach.min(self.seq - 1 - position);
-        (1..=last).take_while(|ahead| self.first_keys[token + ahead] as usize <= position).count()
+    /// For each token, who has it before them, and how far: in the order of the tokens.
+    fn followers(&self, kernel: usize) -> Vec<Vec<(usize, usize)>> {
+        let num_tokens = self.visible.len() / 3;
+        let mut followers = vec![Vec::new(); num_tokens];
+        for token in 0..num_tokens {
+            for back in 0..kernel {
+                if let Some(before) = self.before(token, back) {
+                    followers[before].push((token, back));
+                }
+            }
+        }
+        followers
     }
 
     fn check(&self, values: usize, channels: usize) {
-        assert_eq!(values, self.first_keys.len() * channels, "convolution: tokens of {channels} channels");
-        assert_eq!(self.first_keys.len() % self.seq.max(1), 0, "convolution: whole rows of {}", self.seq);
-        let seen = self.first_keys.iter().enumerate().all(|(token, &first)| first as usize <= token % self.seq);
-        assert!(seen, "convolution: a first key lies after its token");
+        assert_eq!(values * 3, self.visible.len() * channels, "convolution: tokens of {channels} channels");
+        Sight::check(self.visible, self.visible.len() / 3, self.seq.max(1));
     }
 }
 
@@ -81,9 +89,10 @@ pub fn causal_convolution_backward(
                     let sigmoid = 1.0 / (1.0 + exp(-*d_sum));
                     *d_sum = dy * sigmoid * (1.0 + *d_sum * (1.0 - sigmoid));
                 }
-                for back in 0..=tokens.before(token, kernel - 1) {
+                for back in 0..kernel {
+                    let Some(before) = tokens.before(token, back) else { break };
                     let of_offset = &mut partial[(kernel - 1 - back) * channels..][..channels];
-                    let x = &x[(token - back) * channels..][..channels];
+                    let x = &x[before * channels..][..channels];
                     for ((sum, d), x) in of_offset.iter_mut().zip(d_sum.iter()).zip(x) {
                         *sum = multiply_add(*d, *x, *sum);
                     }
@@ -92,14 +101,14 @@ pub fn causal_convolution_backward(
             partial
         })
         .collect();
+    let followers = tokens.followers(kernel);
     let dx = filled(x.len(), |dx| {
         dx.par_chunks_mut(block_len).enumerate().for_each(|(block, dx)| {
             for (row, dx) in dx.chunks_exact_mut(channels).enumerate() {
                 dx.fill(0.0);
-                let token = block * TOKENS_PER_BLOCK + row;
-                for ahead in 0..=tokens.after(token, kernel - 1) {
-                    let weights = &by_offset[(kernel - 1 - ahead) * channels..][..channels];
-                    let d_sum = &d_sums[(token + ahead) * channels..][..channels];
+                for &(follower, back) in &followers[block * TOKENS_PER_BLOCK + row] {
+                    let weights = &by_offset[(kernel - 1 - back) * channels..][..channels];
+                    let d_sum = &d_sums[follower * channels..][..channels];
                     for ((dx, w), d) in dx.iter_mut().zip(weights).zip(d_sum) {
                         *dx = multiply_add(*w, *d, *dx);
                     }
@@ -114,9 +123,10 @@ pub fn causal_convolution_backward(
 fn convolve(y: &mut [f32], x: &[f32], by_offset: &[f32], tokens: Tokens<'_>, kernel: usize, token: usize) {
     let channels = y.len();
     y.fill(0.0);
-    for back in (0..=tokens.before(token, kernel - 1)).rev() {
+    for back in (0..kernel).rev() {
+        let Some(before) = tokens.before(token, back) else { continue };
         let weights = &by_offset[(kernel - 1 - back) * channels..][..channels];
-        let x = &x[(token - back) * channels..][..channels];
+        let x = &x[before * channels..][..channels];
         for ((y, w), x) in y.iter_mut().zip(weights).zip(x) {
             *y = multiply_add(*w, *x, *y);
         }

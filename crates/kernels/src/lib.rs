@@ -20,6 +20,7 @@ pub mod swiglu;
 
 mod buffer;
 mod math;
+mod sight;
 
 pub use adamw::{AdamWStep, adamw};
 pub use math::{add_assign, scale, sum_of_squares};

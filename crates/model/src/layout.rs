@@ -21,8 +21,6 @@ use std::ops::Range;
 pub struct Layout {
     positions: Tensor<2, Int>,
     visible: Tensor<3, Int>,
-    first_keys: Tensor<2, Int>,
-    has_branches: bool,
     distinct_positions: Vec<u32>,
     position_rows: Tensor<2, Int>,
 }
@@ -52,7 +50,6 @@ impl Layout {
                 Err(wrong) => panic!("layout: {wrong}"),
             })
             .collect();
-        let first_keys: Vec<u32> = visible.iter().map(|&[_, _, own]| own).collect();
         let mut distinct_positions = positions.to_vec();
         distinct_positions.sort_unstable();
         distinct_positions.dedup();
@@ -62,8 +59,6 @@ impl Layout {
         Layout {
             positions: token_tensor(positions, batch, seq, device),
             visible: Tensor::from_data(numbers, &device.clone().inner()),
-            first_keys: token_tensor(&first_keys, batch, seq, device),
-            has_branches: visible.iter().any(|[start, end, _]| start < end),
             position_rows: token_tensor(&rows, batch, seq, device),
             distinct_positions,
         }
@@ -84,16 +79,6 @@ impl Layout {
     /// there is none), and the first key of its own run.
     pub fn visible(&self) -> &Tensor<3, Int> {
         &self.visible
-    }
-
-    /// First key of each token's own run, `[batch, seq]`: where a recurrent state starts.
-    pub fn first_keys(&self) -> &Tensor<2, Int> {
-        &self.first_keys
-    }
-
-    /// Whether any token branches from a prefix.
-    pub fn has_branches(&self) -> bool {
-        self.has_branches
     }
 
     /// The positions that occur, each once and in order: the rows of the rotary tables.

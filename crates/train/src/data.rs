@@ -118,15 +118,8 @@ pub(crate) fn scan(rows: &dyn Rows, model: &ModelConfig) -> Result<Scan> {
         if let Some(position) = row.positions.iter().find(|&&position| position as usize >= max_positions) {
             return wrong(format!("position {position}, but the model has {max_positions}"));
         }
-        match visible_keys(&row.segments, &row.continues) {
-            Err(detail) => return wrong(detail),
-            Ok(visible) if !model.can_branch() && visible.iter().any(|[start, end, _]| start < end) => {
-                return wrong(
-                    "it has a branch, and the model's recurrent state cannot go two ways; render with `share_history = false`"
-                        .into(),
-                );
-            }
-            Ok(_) => {}
+        if let Err(detail) = visible_keys(&row.segments, &row.continues) {
+            return wrong(detail);
         }
         match row.weights.iter().any(|&weight| weight > 0.0) {
             true => scan.trained.push(number),

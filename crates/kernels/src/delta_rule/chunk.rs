@@ -73,6 +73,11 @@ impl<'a> Chunk<'a> {
         Chunk { head, range, q, k, beta, decay, rest, between, keys, scores, keys_state, errors, updates }
     }
 
+    /// The positions of its tokens in the row.
+    pub(super) fn range(&self) -> Range<usize> {
+        self.range.clone()
+    }
+
     /// `O = γ ∘ Q S + P D`
     pub(super) fn outputs(&self, state: &[f32], out: &mut [f32]) {
         let (len, DeltaHeads { key_dim, value_dim, .. }) = (self.range.len(), self.head.heads);

@@ -1,6 +1,7 @@
 //! The gated delta rule (Gated DeltaNet, arXiv 2412.06464) over packed rows, chunk by chunk, forward and backward.
 //!
-//! Every value head has a *state* of `[key_dim, value_dim]`, zero at a document's start, and for each token
+//! Every value head has a *state* of `[key_dim, value_dim]`, zero at a document's start and at a branch's start that of the
+//! prefix it branches from, and for each token
 //!
 //! ```text
 //! S ← exp(g) S;   d = β (v − Sᵀ k);   S ← S + k dᵀ;   o = Sᵀ q
@@ -17,14 +18,16 @@
 //! ```
 //!
 //! Decays are at most 1, so no exponent is positive. The backward pass computes the states again, from the first chunk
-//! on, and then goes through the chunks in reverse.
+//! on, and then goes through the chunks in reverse; the gradient to a state is the sum over all that went on from it.
 
 mod chunk;
 
 use crate::buffer::filled;
 use crate::matmul::Matrix;
+use crate::sight::Sight;
 use chunk::Chunk;
 use rayon::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// The most tokens of a chunk.
@@ -61,8 +64,8 @@ pub struct DeltaInputs<'a> {
     pub log_decay: &'a [f32],
     /// How far each token moves the state, 0 to 1, `[batch, seq, value_heads]`.
     pub beta: &'a [f32],
-    /// First position of the row that each token may see, `[batch, seq]`.
-    pub first_keys: &'a [u32],
+    /// The keys that each token sees, `[batch, seq, 3]`, as attention has them.
+    pub visible: &'a [u32],
 }
 
 /// Gradients of [`delta_rule`], each as its input.
@@ -116,11 +119,7 @@ impl DeltaHeads {
         );
         assert_eq!(inputs.log_decay.len(), tokens * self.value_heads, "delta_rule: one decay per value head");
         assert_eq!(inputs.beta.len(), tokens * self.value_heads, "delta_rule: one step per value head");
-        assert_eq!(inputs.first_keys.len(), tokens, "delta_rule: one first key per position");
-        for row in inputs.first_keys.chunks_exact(self.seq.max(1)) {
-            let visible = row.iter().enumerate().all(|(position, &first)| first as usize <= position);
-            assert!(visible && row.is_sorted(), "delta_rule: documents are not runs of positions");
-        }
+        Sight::check(inputs.visible, tokens, self.seq);
     }
 
     fn group(&self) -> usize {
@@ -181,6 +180,30 @@ struct Head {
     value_head: usize,
 }
 
+/// A chunk before it is computed.
+struct Planned {
+    range: Range<usize>,
+    origin: Origin,
+}
+
+/// The state that a chunk starts from.
+#[derive(Clone, Copy)]
+enum Origin {
+    /// A document's start.
+    Nothing,
+    /// That after an earlier chunk of the row: the one before, or the end of a prefix.
+    Chunk(usize),
+}
+
+impl Origin {
+    fn chunk(self) -> Option<usize> {
+        match self {
+            Origin::Nothing => None,
+            Origin::Chunk(index) => Some(index),
+        }
+    }
+}
+
 /// Gradients of one head, `[seq, width]` each.
 struct HeadGradients {
     q: Vec<f32>,
@@ -191,47 +214,72 @@ struct HeadGradients {
 }
 
 impl Head {
-    /// The chunks of the row, and whether a document starts with it.
-    fn chunks(self, first_keys: &[u32]) -> Vec<(Range<usize>, bool)> {
-        let first_keys = &first_keys[self.row * self.heads.seq..][..self.heads.seq];
-        let mut chunks: Vec<(Range<usize>, bool)> = Vec::new();
-        for (position, &first) in first_keys.iter().enumerate() {
-            let starts = first as usize == position;
+    /// The chunks of the row. They end where a branch goes off, too.
+    fn plan(self, visible: &[u32]) -> Vec<Planned> {
+        let visible = &visible[self.row * self.heads.seq * 3..][..self.heads.seq * 3];
+        let sights: Vec<Sight> = visible.chunks_exact(3).map(Sight::new).collect();
+        let branch_points: BTreeSet<usize> =
+            sights.iter().filter(|sight| !sight.prefix.is_empty()).map(|sight| sight.prefix.end).collect();
+        let mut chunks: Vec<Planned> = Vec::new();
+        for (position, sight) in sights.iter().enumerate() {
+            let goes_on = sight.own < position && !branch_points.contains(&position);
             match chunks.last_mut() {
-                Some((chunk, _)) if !starts && chunk.len() < CHUNK => chunk.end = position + 1,
-                _ => chunks.push((position..position + 1, starts)),
+                Some(chunk) if goes_on && chunk.range.len() < CHUNK => chunk.range.end = position + 1,
+                _ => {
+                    let origin = match (sight.own < position, sight.prefix.is_empty()) {
+                        (true, _) => Origin::Chunk(chunks.len() - 1),
+                        (false, true) => Origin::Nothing,
+                        (false, false) => {
+                            let end = sight.prefix.end;
+                            Origin::Chunk(chunks.partition_point(|chunk| chunk.range.end < end))
+                        }
+                    };
+                    chunks.push(Planned { range: position..position + 1, origin });
+                }
             }
         }
         chunks
     }
 
-    fn forward(self, inputs: DeltaInputs<'_>) -> Vec<f32> {
-        let (key_dim, value_dim) = (self.heads.key_dim, self.heads.value_dim);
-        let mut out = vec![0f32; self.heads.seq * value_dim];
-        let mut state = vec![0f32; key_dim * value_dim];
-        for (range, starts) in self.chunks(inputs.first_keys) {
-            if starts {
-                state.fill(0.0);
+    /// Goes through the chunks of the row in order and shows each with the state before it.
+    fn scan<'a>(self, inputs: DeltaInputs<'a>, plan: &[Planned], mut show: impl FnMut(&Chunk<'a>, &[f32])) {
+        let empty = vec![0f32; self.heads.key_dim * self.heads.value_dim];
+        let is_branch = |index: usize| matches!(plan[index].origin, Origin::Chunk(before) if before + 1 != index);
+        // States that are needed again, later in the row.
+        let branch_points: BTreeSet<usize> =
+            (0..plan.len()).filter(|&index| is_branch(index)).filter_map(|index| plan[index].origin.chunk()).collect();
+        let mut kept: BTreeMap<usize, Vec<f32>> = BTreeMap::new();
+        let mut state = empty.clone();
+        for (index, planned) in plan.iter().enumerate() {
+            match planned.origin {
+                Origin::Nothing => state.fill(0.0),
+                Origin::Chunk(before) if before + 1 == index => {}
+                Origin::Chunk(before) => state.copy_from_slice(&kept[&before]),
             }
-            let chunk = Chunk::new(self, inputs, range.clone(), &state);
-            chunk.outputs(&state, &mut out[range.start * value_dim..range.end * value_dim]);
+            let chunk = Chunk::new(self, inputs, planned.range.clone(), &state);
+            show(&chunk, &state);
             chunk.advance(&mut state);
+            if branch_points.contains(&index) {
+                kept.insert(index, state.clone());
+            }
         }
+    }
+
+    fn forward(self, inputs: DeltaInputs<'_>) -> Vec<f32> {
+        let value_dim = self.heads.value_dim;
+        let mut out = vec![0f32; self.heads.seq * value_dim];
+        self.scan(inputs, &self.plan(inputs.visible), |chunk, state| {
+            let Range { start, end } = chunk.range();
+            chunk.outputs(state, &mut out[start * value_dim..end * value_dim]);
+        });
         out
     }
 
     fn backward(self, inputs: DeltaInputs<'_>, dout: &[f32]) -> HeadGradients {
         let DeltaHeads { seq, key_dim, value_dim, .. } = self.heads;
-        let chunks = self.chunks(inputs.first_keys);
-        let mut states = Vec::with_capacity(chunks.len());
-        let mut state = vec![0f32; key_dim * value_dim];
-        for (range, starts) in &chunks {
-            if *starts {
-                state.fill(0.0);
-            }
-            states.push(state.clone());
-            Chunk::new(self, inputs, range.clone(), &state).advance(&mut state);
-        }
+        let plan = self.plan(inputs.visible);
+        let mut states = Vec::with_capacity(plan.len());
+        self.scan(inputs, &plan, |_, state| states.push(state.to_vec()));
         let mut gradients = HeadGradients {
             q: vec![0f32; seq * key_dim],
             k: vec![0f32; seq * key_dim],
@@ -239,12 +287,17 @@ impl Head {
             log_decay: vec![0f32; seq],
             beta: vec![0f32; seq],
         };
-        let mut d_state = vec![0f32; key_dim * value_dim];
-        for ((range, starts), state) in chunks.into_iter().zip(states).rev() {
-            let chunk = Chunk::new(self, inputs, range, &state);
+        // To the states after chunks, from what went on from them.
+        let mut d_states: BTreeMap<usize, Vec<f32>> = BTreeMap::new();
+        for (index, (planned, state)) in plan.into_iter().zip(states).enumerate().rev() {
+            let mut d_state = d_states.remove(&index).unwrap_or_else(|| vec![0f32; key_dim * value_dim]);
+            let chunk = Chunk::new(self, inputs, planned.range, &state);
             chunk.backward(&state, dout, &mut d_state, &mut gradients);
-            if starts {
-                d_state.fill(0.0);
+            if let Origin::Chunk(before) = planned.origin {
+                match d_states.get_mut(&before) {
+                    Some(sum) => add(sum, &d_state),
+                    None => drop(d_states.insert(before, d_state)),
+                }
             }
         }
         gradients

@@ -61,11 +61,6 @@ pub struct ModelConfig {
 }
 
 impl ModelConfig {
-    /// Whether a row may hold branches that share what stands before them: a recurrent state cannot go two ways yet.
-    pub fn can_branch(&self) -> bool {
-        self.design.layers.iter().all(|layer| layer.mixer == crate::design::Mixer::Attention)
-    }
-
     /// Reads a `config.json`.
     pub fn from_file(path: &Path) -> Result<ModelConfig, Error> {
         let text = fs_err::read_to_string(path)?;

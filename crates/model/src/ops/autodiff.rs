@@ -147,8 +147,8 @@ impl<B: Kernels> Backward<B, 2> for CausalConvolution {
 
     fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
-        let (x, weight, first_keys) = ops.state;
-        let gradients = B::causal_convolution_backward(&x, &weight, &first_keys, &dy);
+        let (x, weight, visible) = ops.state;
+        let gradients = B::causal_convolution_backward(&x, &weight, &visible, &dy);
         register::<B, 2>(grads, ops.parents.map(|parent| parent.map(|node| node.id)), gradients);
     }
 }
@@ -161,8 +161,8 @@ impl<B: Kernels> Backward<B, 5> for DeltaRule {
 
     fn backward(self, ops: Ops<Self::State, 5>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
-        let (inputs, first_keys) = ops.state;
-        let gradients = B::delta_rule_backward(&inputs, &first_keys, &dy);
+        let (inputs, visible) = ops.state;
+        let gradients = B::delta_rule_backward(&inputs, &visible, &dy);
         register::<B, 5>(grads, ops.parents.map(|parent| parent.map(|node| node.id)), gradients);
     }
 }
@@ -283,11 +283,11 @@ impl<B: Kernels + DecoderOps, C: CheckpointStrategy> DecoderOps for Autodiff<B, 
         }
     }
 
-    fn causal_convolution(x: Float<Self>, weight: Float<Self>, first_keys: IntTensor<Self>) -> Float<Self> {
+    fn causal_convolution(x: Float<Self>, weight: Float<Self>, visible: IntTensor<Self>) -> Float<Self> {
         let ((x, x_node), (weight, weight_node)) = (x.into_parts(), weight.into_parts());
-        let y = B::causal_convolution_forward(&x, &weight, &first_keys);
+        let y = B::causal_convolution_forward(&x, &weight, &visible);
         match CausalConvolution.prepare::<C>([x_node, weight_node]).compute_bound().stateful() {
-            OpsKind::Tracked(prep) => prep.finish((x, weight, first_keys), y),
+            OpsKind::Tracked(prep) => prep.finish((x, weight, visible), y),
             OpsKind::UnTracked(prep) => prep.finish(y),
         }
     }
@@ -298,15 +298,15 @@ impl<B: Kernels + DecoderOps, C: CheckpointStrategy> DecoderOps for Autodiff<B, 
         v: Float<Self>,
         log_decay: Float<Self>,
         beta: Float<Self>,
-        first_keys: IntTensor<Self>,
+        visible: IntTensor<Self>,
     ) -> Float<Self> {
         let ((q, q_node), (k, k_node), (v, v_node)) = (q.into_parts(), k.into_parts(), v.into_parts());
         let ((log_decay, log_decay_node), (beta, beta_node)) = (log_decay.into_parts(), beta.into_parts());
         let inputs = [q, k, v, log_decay, beta];
-        let y = B::delta_rule_forward(&inputs, &first_keys);
+        let y = B::delta_rule_forward(&inputs, &visible);
         let nodes = [q_node, k_node, v_node, log_decay_node, beta_node];
         match DeltaRule.prepare::<C>(nodes).compute_bound().stateful() {
-            OpsKind::Tracked(prep) => prep.finish((inputs, first_keys), y),
+            OpsKind::Tracked(prep) => prep.finish((inputs, visible), y),
             OpsKind::UnTracked(prep) => prep.finish(y),
         }
     }

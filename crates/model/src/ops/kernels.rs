@@ -67,22 +67,18 @@ pub trait Kernels: Backend {
     /// Gradients to the four inputs.
     fn experts_backward(inputs: &[Float<Self>; 4], choices: &IntTensor<Self>, dy: &Float<Self>) -> [Float<Self>; 4];
     /// The convolution and its activation.
-    fn causal_convolution_forward(x: &Float<Self>, weight: &Float<Self>, first_keys: &IntTensor<Self>) -> Float<Self>;
+    fn causal_convolution_forward(x: &Float<Self>, weight: &Float<Self>, visible: &IntTensor<Self>) -> Float<Self>;
     /// Gradients to the input and the weight.
     fn causal_convolution_backward(
         x: &Float<Self>,
         weight: &Float<Self>,
-        first_keys: &IntTensor<Self>,
+        visible: &IntTensor<Self>,
         dy: &Float<Self>,
     ) -> [Float<Self>; 2];
     /// The gated delta rule; `inputs` are queries, keys, values, logarithms of decays and steps.
-    fn delta_rule_forward(inputs: &[Float<Self>; 5], first_keys: &IntTensor<Self>) -> Float<Self>;
+    fn delta_rule_forward(inputs: &[Float<Self>; 5], visible: &IntTensor<Self>) -> Float<Self>;
     /// Gradients to the five inputs.
-    fn delta_rule_backward(
-        inputs: &[Float<Self>; 5],
-        first_keys: &IntTensor<Self>,
-        dy: &Float<Self>,
-    ) -> [Float<Self>; 5];
+    fn delta_rule_backward(inputs: &[Float<Self>; 5], visible: &IntTensor<Self>, dy: &Float<Self>) -> [Float<Self>; 5];
     /// The weighted total followed by each row's loss, `[1 + rows]`.
     fn linear_cross_entropy_forward(
         hidden: &Float<Self>,
@@ -149,7 +145,7 @@ pub trait DecoderOps: Backend {
     fn causal_convolution(
         x: FloatTensor<Self>,
         weight: FloatTensor<Self>,
-        first_keys: IntTensor<Self>,
+        visible: IntTensor<Self>,
     ) -> FloatTensor<Self>;
     /// See [`super::delta_rule`].
     fn delta_rule(
@@ -158,7 +154,7 @@ pub trait DecoderOps: Backend {
         v: FloatTensor<Self>,
         log_decay: FloatTensor<Self>,
         beta: FloatTensor<Self>,
-        first_keys: IntTensor<Self>,
+        visible: IntTensor<Self>,
     ) -> FloatTensor<Self>;
     /// The total, which carries the gradient, followed by each row's loss, which does not.
     fn linear_cross_entropy(

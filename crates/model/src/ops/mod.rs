@@ -39,8 +39,8 @@ pub struct DeltaInputs {
     pub log_decay: Tensor<3>,
     /// How far each token moves the state, 0 to 1, `[batch, seq, value_heads]`.
     pub beta: Tensor<3>,
-    /// First position of the row that each token may see, `[batch, seq]`.
-    pub first_keys: Tensor<2, Int>,
+    /// The keys that each token sees, `[batch, seq, 3]`.
+    pub visible: Tensor<3, Int>,
 }
 
 /// What each row of hidden states should have said; see [`linear_cross_entropy`].
@@ -176,36 +176,38 @@ pub fn experts(
     ))
 }
 
-/// `silu` of the causal convolution of every channel by itself; what stands before a document counts as zero.
+/// `silu` of the causal convolution of every channel by itself; a branch goes on from its prefix, and what stands before a
+/// document counts as zero.
 ///
 /// # Shapes
 /// - `x`, output: `[batch, seq, channels]`
 /// - `weight`: `[channels, 1, kernel]`, the last of a channel for the token itself
-/// - `first_keys`: `[batch, seq]`
-pub fn causal_convolution(x: Tensor<3>, weight: Tensor<3>, first_keys: Tensor<2, Int>) -> Tensor<3> {
+/// - `visible`: `[batch, seq, 3]`
+pub fn causal_convolution(x: Tensor<3>, weight: Tensor<3>, visible: Tensor<3, Int>) -> Tensor<3> {
     let ([_, _, channels], [filters, _, _]) = (x.dims(), weight.dims());
     assert_eq!(channels, filters, "causal_convolution: one filter per channel");
     Tensor::from_dispatch(<Dispatch as DecoderOps>::causal_convolution(
         x.into_dispatch(),
         weight.into_dispatch(),
-        first_keys.into_dispatch(),
+        visible.into_dispatch(),
     ))
 }
 
-/// The gated delta rule (arXiv 2412.06464). From an empty state at a document's start, for every token
+/// The gated delta rule (arXiv 2412.06464). From an empty state at a document's start, and at a branch's start from that
+/// of its prefix, for every token
 /// `S ← exp(g) S; S ← S + k (β (v − Sᵀ k))ᵀ; o = Sᵀ q`. Value head `h` uses key head `h * key_heads / value_heads`.
 ///
 /// # Shapes
 /// - output: as the values, `[batch, seq, value_heads, value_dim]`
 pub fn delta_rule(inputs: DeltaInputs) -> Tensor<4> {
-    let DeltaInputs { q, k, v, log_decay, beta, first_keys } = inputs;
+    let DeltaInputs { q, k, v, log_decay, beta, visible } = inputs;
     Tensor::from_dispatch(<Dispatch as DecoderOps>::delta_rule(
         q.into_dispatch(),
         k.into_dispatch(),
         v.into_dispatch(),
         log_decay.into_dispatch(),
         beta.into_dispatch(),
-        first_keys.into_dispatch(),
+        visible.into_dispatch(),
     ))
 }
 

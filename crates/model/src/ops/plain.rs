@@ -94,49 +94,63 @@ pub fn experts(
 }
 
 /// See [`super::causal_convolution`].
-pub fn causal_convolution(x: Tensor<3>, weight: Tensor<3>, first_keys: Tensor<2, Int>) -> Tensor<3> {
+pub fn causal_convolution(x: Tensor<3>, weight: Tensor<3>, visible: Tensor<3, Int>) -> Tensor<3> {
     let ([batch, seq, channels], [_, _, kernel]) = (x.dims(), weight.dims());
-    let device = x.device();
-    let first_keys: Vec<i64> = first_keys.into_data().iter::<i64>().collect();
-    let of_offset = |back: usize| {
-        let seen: Vec<f32> = (0..batch * seq)
-            .map(|token| if (token % seq) as i64 - back as i64 >= first_keys[token] { 1.0 } else { 0.0 })
-            .collect();
-        let seen = Tensor::<3>::from_data(TensorData::new(seen, [batch, seq, 1]), &device);
-        let nothing = |len: usize| Tensor::<3>::zeros([batch, len, channels], &device);
-        let shifted = match back {
-            0 => x.clone(),
-            back if back >= seq => nothing(seq),
-            back => Tensor::cat(vec![nothing(back), x.clone().narrow(1, 0, seq - back)], 1),
-        };
-        shifted * seen * weight.clone().narrow(2, kernel - 1 - back, 1).reshape([1, 1, channels])
+    let (device, tokens) = (x.device(), x.reshape([batch * seq, channels]));
+    let sights: Vec<i64> = visible.into_data().iter::<i64>().collect();
+    // The place of the token that stands so far before each one.
+    let before = |token: usize, back: usize| {
+        let (row, position, sight) = (token / seq * seq, (token % seq) as i64, &sights[token * 3..][..3]);
+        let mut at = position;
+        for _ in 0..back {
+            at = if at == sight[2] { sight[1] } else { at } - 1;
+            let is_seen = (sight[2]..=position).contains(&at) || (sight[0]..sight[1]).contains(&at);
+            is_seen.then_some(())?;
+        }
+        Some(row + at as usize)
     };
-    activation::silu((0..kernel).map(of_offset).reduce(|sum, part| sum + part).expect("a kernel of at least one"))
+    let of_offset = |back: usize| {
+        let places: Vec<Option<usize>> = (0..batch * seq).map(|token| before(token, back)).collect();
+        let rows: Vec<i32> = places.iter().map(|place| place.unwrap_or(0) as i32).collect();
+        let seen: Vec<f32> = places.iter().map(|place| if place.is_some() { 1.0 } else { 0.0 }).collect();
+        let rows = Tensor::<1, Int>::from_data(TensorData::new(rows, [batch * seq]), &device.clone().inner());
+        let seen = Tensor::<2>::from_data(TensorData::new(seen, [batch * seq, 1]), &device);
+        let weight = weight.clone().narrow(2, kernel - 1 - back, 1).reshape([1, channels]);
+        tokens.clone().select(0, rows) * seen * weight
+    };
+    let sum = (0..kernel).map(of_offset).reduce(|sum, part| sum + part).expect("a kernel of at least one");
+    activation::silu(sum).reshape([batch, seq, channels])
 }
 
 /// See [`super::delta_rule`]: one token after the other, by the definition.
 pub fn delta_rule(inputs: DeltaInputs) -> Tensor<4> {
-    let DeltaInputs { q, k, v, log_decay, beta, first_keys } = inputs;
+    let DeltaInputs { q, k, v, log_decay, beta, visible } = inputs;
     let ([batch, seq, key_heads, key_dim], [_, _, heads, value_dim]) = (q.dims(), v.dims());
-    let device = v.device();
-    let first_keys: Vec<i64> = first_keys.into_data().iter::<i64>().collect();
+    let empty = Tensor::<4>::zeros([1, heads, key_dim, value_dim], &v.device());
+    let sights: Vec<i64> = visible.into_data().iter::<i64>().collect();
     let repeated = |x: &Tensor<4>, position: usize| {
         let x = x.clone().narrow(1, position, 1).reshape([batch, key_heads, 1, key_dim]);
         x.repeat_dim(2, heads / key_heads).reshape([batch, heads, key_dim, 1])
     };
     let number = |x: &Tensor<3>, position: usize| x.clone().narrow(1, position, 1).reshape([batch, heads, 1, 1]);
-    let mut state = Tensor::<4>::zeros([batch, heads, key_dim, value_dim], &device);
+    let mut states: Vec<Tensor<4>> = Vec::with_capacity(seq);
     let mut outputs = Vec::with_capacity(seq);
     for position in 0..seq {
-        let goes_on = |row: usize| if first_keys[row * seq + position] == position as i64 { 0.0f32 } else { 1.0 };
-        let goes_on: Vec<f32> = (0..batch).map(goes_on).collect();
-        let goes_on = Tensor::<4>::from_data(TensorData::new(goes_on, [batch, 1, 1, 1]), &device);
+        let before = |row: usize| {
+            let sight = &sights[(row * seq + position) * 3..][..3];
+            match (sight[2] < position as i64, sight[0] < sight[1]) {
+                (true, _) => states[position - 1].clone().narrow(0, row, 1),
+                (false, true) => states[sight[1] as usize - 1].clone().narrow(0, row, 1),
+                (false, false) => empty.clone(),
+            }
+        };
+        let state = Tensor::cat((0..batch).map(before).collect(), 0) * number(&log_decay, position).exp();
         let (q, k) = (repeated(&q, position), repeated(&k, position));
         let v = v.clone().narrow(1, position, 1).reshape([batch, heads, 1, value_dim]);
-        state = state * goes_on * number(&log_decay, position).exp();
         let error = v - (state.clone() * k.clone()).sum_dim(2);
-        state = state + k * (error * number(&beta, position));
+        let state = state + k * (error * number(&beta, position));
         outputs.push((state.clone() * q).sum_dim(2).reshape([batch, 1, heads, value_dim]));
+        states.push(state);
     }
     Tensor::cat(outputs, 1)
 }

@@ -1,7 +1,8 @@
 //! The gated delta-net (arXiv 2412.06464): a state of fixed size per head in place of a cache that grows.
 //!
 //! Queries, keys and values pass a short causal convolution, then the gated delta rule; the output of every head is
-//! normed and gated. A document starts with an empty state and nothing before its first token.
+//! normed and gated. A document starts with an empty state and nothing before its first token, a branch with what its
+//! prefix left.
 #![expect(non_snake_case, reason = "`A_log` is a published key")]
 
 use super::{Linear, Norm, Source};
@@ -103,13 +104,11 @@ impl GatedDeltaNet {
 
     /// `[batch, seq, hidden]` to the same.
     pub fn forward(&self, x: Tensor<3>, layout: &Layout) -> Tensor<3> {
-        assert!(!layout.has_branches(), "a delta-net state cannot branch: callers ask `ModelConfig::can_branch`");
         let ([batch, seq, _], shape) = (x.dims(), &self.shape);
         let (key_width, value_width) = (shape.key_width(), shape.value_width());
         let projected = self.project(x);
-        let first_keys = layout.first_keys().clone();
-        let mixed =
-            ops::causal_convolution(projected.queries_keys_values, self.conv1d.weight.val(), first_keys.clone());
+        let visible = layout.visible().clone();
+        let mixed = ops::causal_convolution(projected.queries_keys_values, self.conv1d.weight.val(), visible.clone());
         let keys = |start: usize| {
             let heads = mixed.clone().narrow(2, start, key_width);
             unit(heads.reshape([batch, seq, shape.num_key_heads, shape.key_head_dim]))
@@ -122,7 +121,7 @@ impl GatedDeltaNet {
             log_decay: softplus(projected.decays + self.dt_bias.val().unsqueeze())
                 * self.A_log.val().exp().neg().unsqueeze(),
             beta: activation::sigmoid(projected.steps),
-            first_keys,
+            visible,
         });
         let out = ops::swiglu(projected.gates.reshape(value_heads), self.norm.forward(out));
         self.out_proj.forward(out.reshape([batch, seq, value_width]))

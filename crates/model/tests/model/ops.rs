@@ -141,34 +141,25 @@ fn attention_equals_the_plain_one_for_one_document_many_and_branches() {
     }
 }
 
-/// First keys of rows that are cut into documents of about equal length, at other places in each row.
-fn first_keys(batch: usize, seq: usize, documents: usize) -> Tensor<2, Int> {
-    let len = seq.div_ceil(documents) as i32;
-    let row = move |row: usize| {
-        (0..seq as i32).map(move |position| ((position + row as i32).div_euclid(len) * len - row as i32).max(0))
-    };
-    integers((0..batch).flat_map(row).collect(), [batch, seq])
-}
-
 #[test]
 fn the_causal_convolution_equals_the_plain_one() {
     for [batch, seq, channels, kernel] in [[2, 150, 24, 4], [1, 3, 5, 4], [3, 70, 7, 1], [1, 65, 16, 2]] {
-        for documents in [1, 4, seq] {
+        for kind in [Rows::OneDocument, Rows::ManyDocuments, Rows::Branches] {
             let (x, weight) = (leaf([batch, seq, channels], 21), leaf([channels, 1, kernel], 22));
-            let first_keys = first_keys(batch, seq, documents);
-            let fused = ops::causal_convolution(x.clone(), weight.clone(), first_keys.clone());
-            compare!("convolution", fused, plain::causal_convolution(x.clone(), weight.clone(), first_keys), x, weight);
+            let visible = sights(batch, seq, kind);
+            let fused = ops::causal_convolution(x.clone(), weight.clone(), visible.clone());
+            compare!("convolution", fused, plain::causal_convolution(x.clone(), weight.clone(), visible), x, weight);
         }
     }
 }
 
 #[test]
-fn the_delta_rule_equals_its_definition_for_one_document_and_many() {
+fn the_delta_rule_equals_its_definition_for_one_document_many_and_branches() {
     // Slow and fast decays: the state of a long document must still be there, and must go.
     for [batch, seq, key_heads, heads, key_dim, value_dim] in
         [[2, 150, 2, 4, 8, 12], [1, 64, 1, 1, 16, 16], [1, 65, 3, 3, 5, 7], [3, 1, 1, 2, 4, 3]]
     {
-        for documents in [1, 3] {
+        for kind in [Rows::OneDocument, Rows::ManyDocuments, Rows::Branches] {
             let unit = |seed| {
                 let x = constant([batch, seq, key_heads, key_dim], seed);
                 (x.clone() / x.square().sum_dim(3).sqrt()).detach().require_grad()
@@ -183,7 +174,7 @@ fn the_delta_rule_equals_its_definition_for_one_document_and_many() {
                 v: v.clone(),
                 log_decay: log_decay.clone(),
                 beta: beta.clone(),
-                first_keys: first_keys(batch, seq, documents.min(seq)),
+                visible: sights(batch, seq, kind),
             };
             let fused = ops::delta_rule(inputs.clone());
             if seq == 1 {

@@ -53,10 +53,6 @@ pub fn run(
 ) -> Result<Report> {
     config.check()?;
     check_prompts(config, &job.model, prompts)?;
-    if config.share_prompts && !job.model.can_branch() {
-        let detail = "true, but the model's recurrent state cannot branch; give every completion a row with `false`";
-        return Err(Error::config("share_prompts", detail));
-    }
     let reference = update::reference_of(config, &job.decoder);
     let out = job.out.to_path_buf();
     let mut run = open(config, job, prompts)?;

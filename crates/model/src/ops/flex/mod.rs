@@ -164,20 +164,20 @@ impl Kernels for Flex {
         ]
     }
 
-    fn causal_convolution_forward(x: &FlexTensor, weight: &FlexTensor, first_keys: &FlexTensor) -> FlexTensor {
-        let [_, seq] = dims(first_keys);
-        let tokens = Tokens { seq, first_keys: &integers(first_keys) };
+    fn causal_convolution_forward(x: &FlexTensor, weight: &FlexTensor, visible: &FlexTensor) -> FlexTensor {
+        let [_, seq, _] = dims(visible);
+        let tokens = Tokens { seq, visible: &integers(visible) };
         like(kernels::convolution::causal_convolution(&floats(x), &floats(weight), tokens, last(weight)), x)
     }
 
     fn causal_convolution_backward(
         x: &FlexTensor,
         weight: &FlexTensor,
-        first_keys: &FlexTensor,
+        visible: &FlexTensor,
         dy: &FlexTensor,
     ) -> [FlexTensor; 2] {
-        let [_, seq] = dims(first_keys);
-        let tokens = Tokens { seq, first_keys: &integers(first_keys) };
+        let [_, seq, _] = dims(visible);
+        let tokens = Tokens { seq, visible: &integers(visible) };
         let (dx, dw) = kernels::convolution::causal_convolution_backward(
             &floats(x),
             &floats(weight),
@@ -188,12 +188,12 @@ impl Kernels for Flex {
         [like(dx, x), like(dw, weight)]
     }
 
-    fn delta_rule_forward(inputs: &[FlexTensor; 5], first_keys: &FlexTensor) -> FlexTensor {
-        like(with_delta_rule(inputs, first_keys, kernels::delta_rule::delta_rule), &inputs[2])
+    fn delta_rule_forward(inputs: &[FlexTensor; 5], visible: &FlexTensor) -> FlexTensor {
+        like(with_delta_rule(inputs, visible, kernels::delta_rule::delta_rule), &inputs[2])
     }
 
-    fn delta_rule_backward(inputs: &[FlexTensor; 5], first_keys: &FlexTensor, dy: &FlexTensor) -> [FlexTensor; 5] {
-        let gradients = with_delta_rule(inputs, first_keys, |rule, heads| {
+    fn delta_rule_backward(inputs: &[FlexTensor; 5], visible: &FlexTensor, dy: &FlexTensor) -> [FlexTensor; 5] {
+        let gradients = with_delta_rule(inputs, visible, |rule, heads| {
             kernels::delta_rule::delta_rule_backward(rule, heads, &floats(dy))
         });
         let [q, k, v, log_decay, beta] = inputs;
@@ -294,8 +294,8 @@ impl DecoderOps for Flex {
         Self::experts_forward(&[x, gate_up, down, weights], &choices)
     }
 
-    fn causal_convolution(x: Float<Self>, weight: Float<Self>, first_keys: IntTensor<Self>) -> Float<Self> {
-        Self::causal_convolution_forward(&x, &weight, &first_keys)
+    fn causal_convolution(x: Float<Self>, weight: Float<Self>, visible: IntTensor<Self>) -> Float<Self> {
+        Self::causal_convolution_forward(&x, &weight, &visible)
     }
 
     fn delta_rule(
@@ -304,9 +304,9 @@ impl DecoderOps for Flex {
         v: Float<Self>,
         log_decay: Float<Self>,
         beta: Float<Self>,
-        first_keys: IntTensor<Self>,
+        visible: IntTensor<Self>,
     ) -> Float<Self> {
-        Self::delta_rule_forward(&[q, k, v, log_decay, beta], &first_keys)
+        Self::delta_rule_forward(&[q, k, v, log_decay, beta], &visible)
     }
 
     fn linear_cross_entropy(
@@ -336,7 +336,7 @@ fn with_experts<T>(
 /// Shows what the delta rule reads as slices.
 fn with_delta_rule<T>(
     [q, k, v, log_decay, beta]: &[FlexTensor; 5],
-    first_keys: &FlexTensor,
+    visible: &FlexTensor,
     run: impl FnOnce(DeltaInputs<'_>, DeltaHeads) -> T,
 ) -> T {
     let ([batch, seq, key_heads, key_dim], [_, _, value_heads, value_dim]) = (dims(q), dims(v));
@@ -346,7 +346,7 @@ fn with_delta_rule<T>(
         v: &floats(v),
         log_decay: &floats(log_decay),
         beta: &floats(beta),
-        first_keys: &integers(first_keys),
+        visible: &integers(visible),
     };
     run(rule, DeltaHeads { batch, seq, key_heads, value_heads, key_dim, value_dim })
 }
