@@ -17,8 +17,10 @@ use serde_arrow::schema::{SchemaLike, TracingOptions};
 
 use crate::error::{Error, Result};
 
-/// Rows per row group: what a reader holds at once.
+/// Rows per row group, at most: what a reader holds at once.
 const ROWS_PER_GROUP: usize = 1024;
+/// Bytes that a reader holds at once where rows are large, before they are values.
+const BYTES_AT_ONCE: u64 = 32 << 20;
 
 /// A type that is stored as a Parquet table.
 pub trait Table: Serialize + DeserializeOwned {
@@ -127,7 +129,9 @@ impl<T: Table> TableReader<T> {
             Some(limit) => builder.with_limit(limit),
             None => builder,
         };
-        let builder = builder.with_offset(first).with_batch_size(ROWS_PER_GROUP);
+        let bytes: u64 = builder.metadata().row_groups().iter().map(|group| group.total_byte_size().max(0) as u64).sum();
+        let rows = (BYTES_AT_ONCE / (bytes / total.max(1)).max(1)).clamp(1, ROWS_PER_GROUP as u64);
+        let builder = builder.with_offset(first).with_batch_size(rows as usize);
         let reader = builder.build().map_err(|error| Error::parquet(path, error))?;
         Ok(Self { path: path.into(), reader, rows: Vec::new().into_iter(), total, group: 0, row_type: PhantomData })
     }
