@@ -129,7 +129,8 @@ impl<T: Table> TableReader<T> {
             Some(limit) => builder.with_limit(limit),
             None => builder,
         };
-        let bytes: u64 = builder.metadata().row_groups().iter().map(|group| group.total_byte_size().max(0) as u64).sum();
+        let bytes: u64 =
+            builder.metadata().row_groups().iter().map(|group| group.total_byte_size().max(0) as u64).sum();
         let rows = (BYTES_AT_ONCE / (bytes / total.max(1)).max(1)).clamp(1, ROWS_PER_GROUP as u64);
         let builder = builder.with_offset(first).with_batch_size(rows as usize);
         let reader = builder.build().map_err(|error| Error::parquet(path, error))?;
