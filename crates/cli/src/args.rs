@@ -141,16 +141,52 @@ fn step_command(name: &'static str, step: &'static dyn Step) -> Command {
         .about(step.about())
         .arg(path("config", "TOML config of this step").long("config").value_name("FILE"))
         .arg(set("Override a config key: --set seed=7"))
-        .arg(path("out", "Folder of the artifact").long("out").value_name("DIR").required_unless_present("dry-run"))
+        .arg(path("out", "Folder of the artifact").long("out").value_name("DIR").required_unless_present_any(
+            if step.name() == "ingest" { vec!["dry-run", "explain"] } else { vec!["dry-run"] },
+        ))
         .arg(Arg::new("dry-run").long("dry-run").action(ArgAction::SetTrue).help("Print the resolved config and stop"));
-    if step.name() == "ingest" {
-        command =
-            command.arg(path("PATH", "Files and folders with logs; in place of `inputs` in the config").num_args(1..));
+    if matches!(step.name(), "ingest" | "corpus") {
+        command = ingest_args(command, step.name() == "ingest");
     }
     for role in step.roles() {
         command = command.arg(path(role.name, role.help).long(role.name).value_name("DIR"));
     }
     command
+}
+
+/// The config of an ingest as arguments, for those who have no file for it.
+fn ingest_args(command: Command, is_logs: bool) -> Command {
+    let text = |id: &'static str, help: &'static str| Arg::new(id).long(id).help(help);
+    let share = text("max-reject-share", "Share of rows that may be rejected, 0 to 1")
+        .value_name("SHARE")
+        .value_parser(value_parser!(f64));
+    let strict = text("strict", "Stop at the first rejected row").action(ArgAction::SetTrue);
+    let field = text("text-field", "With --as corpus: the field or column that holds the text").value_name("NAME");
+    let command = command
+        .arg(
+            path("PATH", "Files, folders, archives and addresses (s3:// gs:// az:// https://); in place of `inputs`")
+                .num_args(1..),
+        )
+        .arg(share)
+        .arg(strict)
+        .arg(field);
+    if !is_logs {
+        return command;
+    }
+    command
+        .arg(text("format", "Read all files as this format (see `worldloom formats`)").value_name("NAME"))
+        .arg(path("map", "TOML file that describes a format of your own").long("map").value_name("FILE"))
+        .arg(
+            path("explain", "Show what is found in a file and how its first trajectory comes out")
+                .long("explain")
+                .value_name("FILE"),
+        )
+        .arg(
+            text("as", "What to make: trajectories, or texts for continued pretraining")
+                .value_name("KIND")
+                .value_parser(["trajectories", "corpus"])
+                .default_value("trajectories"),
+        )
 }
 
 fn path(id: &'static str, help: &'static str) -> Arg {

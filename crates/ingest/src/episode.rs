@@ -9,7 +9,7 @@ use crate::json::{Value, quote, respace};
 use crate::refusal::{Counts, count};
 
 /// Tools whose only argument is a command line.
-const SHELLS: [&str; 16] = [
+const SHELLS: [&str; 19] = [
     "bash",
     "sh",
     "zsh",
@@ -26,12 +26,15 @@ const SHELLS: [&str; 16] = [
     "run_in_terminal",
     "execute_command",
     "execute_shell",
+    "sandbox_run",
+    "exec_command",
+    "local_shell",
 ];
 /// What that argument is called.
 const COMMAND_ARGUMENTS: [&str; 5] = ["command", "cmd", "input", "code", "script"];
 
 /// An action as the agent sent it.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Call {
     pub(crate) id: Option<String>,
     pub(crate) name: String,
@@ -95,33 +98,37 @@ impl Episode {
         self.reasoning.extend(Some(text.trim().to_string()).filter(|text| !text.is_empty()));
     }
 
+    /// Whether there was an action.
+    pub(crate) fn has_calls(&self) -> bool {
+        !self.calls.is_empty()
+    }
+
     /// Starts the calls of one message.
     pub(crate) fn start_batch(&mut self) {
         self.batch += 1;
     }
 
-    /// An action.
+    /// A call of a tool.
     pub(crate) fn call(&mut self, call: Call) {
-        let (action, action_kind, mut flags) = action(&call, &mut self.counts);
+        let (action, kind, flags) = action(&call, &mut self.counts);
+        self.act(call.id, call.name, action, kind, flags);
+    }
+
+    /// An action as text of any kind; `name` pairs it with results that say the name only.
+    pub(crate) fn act(
+        &mut self,
+        id: Option<String>,
+        name: String,
+        action: String,
+        action_kind: ActionKind,
+        mut flags: Vec<String>,
+    ) {
         if std::mem::take(&mut self.after_user) {
             flags.push("after:user".into());
         }
-        let turn = Turn {
-            index: 0,
-            action,
-            action_kind,
-            observation: String::new(),
-            observation_kind: ObservationKind::Text,
-            reasoning: Some(std::mem::take(&mut self.reasoning).join("\n\n")).filter(|text| !text.is_empty()),
-            pre_state: None,
-            trace: None,
-            is_error: None,
-            truncated: false,
-            flags,
-            keep_class: None,
-            keep: None,
-        };
-        self.calls.push(Waiting { id: call.id, name: call.name, batch: self.batch, is_answered: false, turn });
+        let reasoning = Some(std::mem::take(&mut self.reasoning).join("\n\n")).filter(|text| !text.is_empty());
+        let turn = Turn { reasoning, flags, ..turn(action, action_kind, String::new()) };
+        self.calls.push(Waiting { id, name, batch: self.batch, is_answered: false, turn });
     }
 
     /// A result; one that answers no call is counted and left out.
@@ -176,6 +183,27 @@ impl Episode {
     }
 }
 
+/// A turn that says nothing but its action and observation; its index is set when the trajectory is finished.
+pub(crate) fn turn(action: String, action_kind: ActionKind, observation: String) -> Turn {
+    let mut turn = Turn {
+        index: 0,
+        action,
+        action_kind,
+        observation,
+        observation_kind: ObservationKind::Text,
+        reasoning: None,
+        pre_state: None,
+        trace: None,
+        is_error: None,
+        truncated: false,
+        flags: Vec::new(),
+        keep_class: None,
+        keep: None,
+    };
+    turn.observation_kind = observation_kind(&turn);
+    turn
+}
+
 fn add_answer(turn: &mut Turn, answer: Answer, is_further: bool) {
     if is_further && !answer.text.is_empty() && !turn.observation.is_empty() {
         turn.observation.push('\n');
@@ -214,10 +242,10 @@ fn observation_kind(turn: &Turn) -> ObservationKind {
 }
 
 /// The action as text. `arguments` as object, as string and as string of a string give the same text.
-fn action(call: &Call, counts: &mut Counts) -> (String, ActionKind, Vec<String>) {
+pub(crate) fn action(call: &Call, counts: &mut Counts) -> (String, ActionKind, Vec<String>) {
     let (arguments, shape) = arguments(call.arguments.as_deref());
-    if let Some(command) = command(&call.name, &arguments) {
-        return (command, ActionKind::Command, Vec::new());
+    if let Some((command, kind)) = command(&call.name, &arguments) {
+        return (command, kind, Vec::new());
     }
     let mut flags = Vec::new();
     if let Some(shape) = shape {
@@ -247,19 +275,32 @@ fn arguments(raw: Option<&str>) -> (String, Option<&'static str>) {
     }
 }
 
-/// The command line, if the tool is a shell and that is all it was given.
-fn command(name: &str, arguments: &str) -> Option<String> {
-    let bare = name.rsplit(['.', '/', ':']).next().unwrap_or(name).to_lowercase();
-    if !SHELLS.contains(&bare.as_str()) {
+/// Whether a tool runs command lines, by its name without that of its server.
+pub(crate) fn is_shell(name: &str) -> bool {
+    let bare = name.rsplit(['.', '/', ':']).next().unwrap_or(name);
+    let bare = bare.rsplit("__").next().unwrap_or(bare).to_lowercase();
+    SHELLS.contains(&bare.as_str())
+}
+
+/// The command line, if the tool is a shell and that is all it was given; or the keystrokes it sends to a terminal.
+fn command(name: &str, arguments: &str) -> Option<(String, ActionKind)> {
+    if !is_shell(name) {
         return None;
     }
+    let text = |raw: &&serde_json::value::RawValue| match Value::of(raw) {
+        Ok(Value::Text(text)) => Some(text),
+        _ => None,
+    };
     match Value::parse(arguments).ok()? {
+        Value::Object(fields) if fields.contains_key("keystrokes") => {
+            Some((fields.get("keystrokes").and_then(text)?, ActionKind::Keystrokes))
+        }
         Value::Object(fields) if fields.len() == 1 => {
             let (key, raw) = fields.first_key_value()?;
-            let Ok(Value::Text(command)) = Value::of(raw) else { return None };
-            COMMAND_ARGUMENTS.contains(&key.as_str()).then_some(command)
+            let command = text(raw)?;
+            COMMAND_ARGUMENTS.contains(&key.as_str()).then_some((command, ActionKind::Command))
         }
-        Value::Text(command) => Some(command),
+        Value::Text(command) => Some((command, ActionKind::Command)),
         _ => None,
     }
 }

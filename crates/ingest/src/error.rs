@@ -18,6 +18,14 @@ pub enum Error {
         /// The path.
         path: PathBuf,
     },
+    /// An address could not be read.
+    #[error("read `{address}`: {detail}")]
+    Remote {
+        /// The address.
+        address: String,
+        /// What the store said.
+        detail: String,
+    },
     /// A folder could not be walked.
     #[error("walk `{path}`: {detail}")]
     Walk {
@@ -88,6 +96,14 @@ pub enum Error {
         name: String,
         /// The names there are.
         known: String,
+    },
+    /// A map that cannot be used.
+    #[error("map `{path}`: {detail}")]
+    Map {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        detail: String,
     },
     /// A config value outside its range.
     #[error("{field} = {found}, expected {expected}")]

@@ -4,17 +4,18 @@
 //! read in parallel; a large file is cut into rows here, so that one is as well.
 
 use std::collections::VecDeque;
-use std::io::{Cursor, Read};
+use std::io::{BufRead, Cursor, Read};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use crate::error::Result;
-use crate::files::{self, Entry, InputFile, InputFolder};
+use crate::files::{self, Entry, InputFile, InputFolder, Place};
 use crate::piece::{FilePiece, Shape};
 use crate::refusal::{Counts, Refusal};
 use crate::repair;
 use crate::rows::{Row, Rows};
 use crate::source::{self, Source};
+use crate::tables;
 
 /// Items per chunk at most; a chunk is what is in memory at once.
 const CHUNK_ITEMS: usize = 512;
@@ -33,42 +34,45 @@ const HEAD_BYTES: u64 = 64 << 10;
 pub(crate) const WHOLE_FILE_BYTES: u64 = 1 << 30;
 
 /// A piece of the input for one core.
-pub(crate) enum Item {
+pub(crate) enum Item<'s> {
     /// A row and the format of its file.
-    Row { file: Arc<InputFile>, source: Option<&'static dyn Source>, row: Row },
+    Row { file: Arc<InputFile>, source: Option<&'s dyn Source>, row: Row },
     /// A file that has not been opened.
     Small(Arc<InputFile>),
     /// A file to be read whole by its format.
-    Whole { file: Arc<InputFile>, source: &'static dyn Source, bytes: std::result::Result<Vec<u8>, Refusal> },
+    Whole { file: Arc<InputFile>, source: &'s dyn Source, bytes: std::result::Result<Vec<u8>, Refusal> },
     /// A folder to be read by its format.
-    Folder(Arc<InputFolder>),
+    Folder(Arc<InputFolder<'s>>),
+    /// An archive that could not be unpacked.
+    Refused { name: String, source: String, refusal: Refusal },
 }
 
 /// Reads the entries one after the other.
-pub(crate) struct Feed {
-    entries: VecDeque<Entry>,
-    forced: Option<&'static dyn Source>,
-    current: Option<Opened>,
+pub(crate) struct Feed<'s> {
+    entries: VecDeque<Entry<'s>>,
+    forced: Option<&'s dyn Source>,
+    formats: &'s [&'s dyn Source],
+    current: Option<Opened<'s>>,
     read_bytes: Arc<AtomicU64>,
 }
 
 /// A file whose format was found.
-pub(crate) enum Opened {
+pub(crate) enum Opened<'s> {
     /// Its rows are read one by one.
-    Rows(OpenRows),
+    Rows(OpenRows<'s>),
     /// It is read whole.
-    Whole { file: Arc<InputFile>, source: &'static dyn Source, bytes: std::result::Result<Vec<u8>, Refusal> },
+    Whole { file: Arc<InputFile>, source: &'s dyn Source, bytes: std::result::Result<Vec<u8>, Refusal> },
 }
 
 /// The rows of a file, those first that were looked at to find its format.
-pub(crate) struct OpenRows {
+pub(crate) struct OpenRows<'s> {
     pub(crate) file: Arc<InputFile>,
-    pub(crate) source: Option<&'static dyn Source>,
+    pub(crate) source: Option<&'s dyn Source>,
     looked_at: VecDeque<Row>,
-    rows: Rows<'static>,
+    rows: Box<dyn Iterator<Item = Row> + Send>,
 }
 
-impl Iterator for OpenRows {
+impl Iterator for OpenRows<'_> {
     type Item = Row;
 
     fn next(&mut self) -> Option<Row> {
@@ -76,24 +80,19 @@ impl Iterator for OpenRows {
     }
 }
 
-impl Feed {
-    /// A feed over `entries`; `forced` reads all of them with one format.
-    pub(crate) fn new(entries: Vec<Entry>, forced: Option<&'static dyn Source>) -> Self {
-        Self { entries: entries.into(), forced, current: None, read_bytes: Arc::default() }
-    }
-
-    /// Bytes taken from the disk so far.
-    pub(crate) fn read_bytes(&self) -> u64 {
-        self.read_bytes.load(Ordering::Relaxed)
-    }
-
-    /// Where bytes taken from the disk are counted.
-    pub(crate) fn counter(&self) -> Arc<AtomicU64> {
-        self.read_bytes.clone()
+impl<'s> Feed<'s> {
+    /// A feed over `entries` of one of the `formats`; `forced` reads all of them with one format; `read_bytes` counts bytes taken from the disk.
+    pub(crate) fn new(
+        entries: Vec<Entry<'s>>,
+        forced: Option<&'s dyn Source>,
+        formats: &'s [&'s dyn Source],
+        read_bytes: &Arc<AtomicU64>,
+    ) -> Self {
+        Self { entries: entries.into(), forced, formats, current: None, read_bytes: read_bytes.clone() }
     }
 
     /// The next work; empty at the end.
-    pub(crate) fn next_chunk(&mut self) -> Result<Vec<Item>> {
+    pub(crate) fn next_chunk(&mut self) -> Result<Vec<Item<'s>>> {
         let (mut chunk, mut bytes) = (Vec::new(), 0);
         while chunk.len() < CHUNK_ITEMS && bytes < CHUNK_BYTES {
             let Some(item) = self.next_item()? else { break };
@@ -102,13 +101,14 @@ impl Feed {
                 Item::Small(file) => file.bytes as usize,
                 Item::Whole { bytes, .. } => bytes.as_ref().map_or(0, Vec::len),
                 Item::Folder(folder) => folder.bytes as usize,
+                Item::Refused { .. } => 0,
             };
             chunk.push(item);
         }
         Ok(chunk)
     }
 
-    fn next_item(&mut self) -> Result<Option<Item>> {
+    fn next_item(&mut self) -> Result<Option<Item<'s>>> {
         loop {
             match self.current.take() {
                 Some(Opened::Rows(mut rows)) => {
@@ -123,9 +123,14 @@ impl Feed {
             }
             match self.entries.pop_front() {
                 None => return Ok(None),
+                Some(Entry::Refused { name, source, refusal }) => {
+                    return Ok(Some(Item::Refused { name, source, refusal }));
+                }
                 Some(Entry::Folder(folder)) => return Ok(Some(Item::Folder(Arc::new(folder)))),
                 Some(Entry::File(file)) if is_small(&file) => return Ok(Some(Item::Small(Arc::new(file)))),
-                Some(Entry::File(file)) => self.current = Some(open(Arc::new(file), self.forced, &self.read_bytes)?),
+                Some(Entry::File(file)) => {
+                    self.current = Some(open(Arc::new(file), self.forced, self.formats, &self.read_bytes)?)
+                }
             }
         }
     }
@@ -137,11 +142,12 @@ fn is_small(file: &InputFile) -> bool {
 }
 
 /// Opens a file and finds its format.
-pub(crate) fn open(
+pub(crate) fn open<'s>(
     file: Arc<InputFile>,
-    forced: Option<&'static dyn Source>,
+    forced: Option<&'s dyn Source>,
+    formats: &[&'s dyn Source],
     read_bytes: &Arc<AtomicU64>,
-) -> Result<Opened> {
+) -> Result<Opened<'s>> {
     if let Some(source) = forced.filter(|source| source.shape() == Shape::File) {
         return whole(file, source, read_bytes);
     }
@@ -150,7 +156,10 @@ pub(crate) fn open(
     let mut head = Vec::new();
     // A damaged file is refused by its rows, which meet the same damage.
     let _ = reader.by_ref().take(HEAD_BYTES).read_to_end(&mut head);
-    let mut rows = Rows::open(Box::new(Cursor::new(head.clone()).chain(reader)), &name);
+    let mut rows: Box<dyn Iterator<Item = Row> + Send> = match tables::kind(&head, &name) {
+        None => Box::new(Rows::open(Box::new(Cursor::new(head.clone()).chain(reader)), &name)),
+        Some(kind) => table_rows(kind, &file, head.clone(), reader),
+    };
     if forced.is_some() {
         return Ok(Opened::Rows(OpenRows { file, source: forced, looked_at: VecDeque::new(), rows }));
     }
@@ -158,20 +167,52 @@ pub(crate) fn open(
     let text = |row: &Row| Some(repair::to_text(row.bytes.as_ref().ok()?.clone(), &mut Counts::new()));
     let first_row = first.as_ref().and_then(text);
     let piece = FilePiece { name: &name, bytes: &head, first_row: first_row.as_deref() };
-    match source::detect_file(&piece) {
+    match source::detect_file(formats, &piece) {
         Some(source) if source.shape() == Shape::File => whole(file, source, read_bytes),
         source => {
             let mut rows = OpenRows { file, source, looked_at: first.into_iter().collect(), rows };
             if source.is_none() {
-                detect(&mut rows);
+                detect(&mut rows, formats);
             }
             Ok(Opened::Rows(rows))
         }
     }
 }
 
+/// The rows of a file of columns. Parquet and Arrow are read from the disk, or from memory where they lie packed.
+fn table_rows(
+    kind: tables::Kind,
+    file: &InputFile,
+    head: Vec<u8>,
+    reader: Box<dyn BufRead + Send>,
+) -> Box<dyn Iterator<Item = Row> + Send> {
+    let reader = Cursor::new(head).chain(reader);
+    if kind == tables::Kind::Csv {
+        return tables::csv_rows(reader);
+    }
+    let opened = match (kind, &file.place) {
+        (tables::Kind::Parquet, Place::Path(path)) if !files::is_packed(&file.name) => fs_err::File::open(path)
+            .map_err(|error| crate::rows::unreadable(&error))
+            .and_then(|opened| tables::parquet_rows(opened.into_parts().0)),
+        (tables::Kind::Parquet, _) => {
+            all_bytes(reader).and_then(|bytes| tables::parquet_rows(bytes::Bytes::from(bytes)))
+        }
+        _ => all_bytes(reader).and_then(|bytes| tables::arrow_rows(Cursor::new(bytes))),
+    };
+    opened.unwrap_or_else(|refusal| Box::new(std::iter::once(Row { number: 0, offset: 0, bytes: Err(refusal) })))
+}
+
+fn all_bytes(reader: impl Read) -> std::result::Result<Vec<u8>, Refusal> {
+    let mut bytes = Vec::new();
+    reader.take(WHOLE_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| crate::rows::unreadable(&error))?;
+    if bytes.len() as u64 > WHOLE_FILE_BYTES {
+        return Err(Refusal::new("file_too_large", format!("more than {WHOLE_FILE_BYTES} bytes")));
+    }
+    Ok(bytes)
+}
+
 /// The file with all of its bytes, unless it is too large for a format that needs them at once.
-fn whole(file: Arc<InputFile>, source: &'static dyn Source, read_bytes: &Arc<AtomicU64>) -> Result<Opened> {
+fn whole<'s>(file: Arc<InputFile>, source: &'s dyn Source, read_bytes: &Arc<AtomicU64>) -> Result<Opened<'s>> {
     let mut content = Vec::new();
     let read = files::open(&file, read_bytes)?.take(WHOLE_FILE_BYTES + 1).read_to_end(&mut content);
     let bytes = match read {
@@ -186,13 +227,13 @@ fn whole(file: Arc<InputFile>, source: &'static dyn Source, read_bytes: &Arc<Ato
 }
 
 /// Finds the format from further rows. A file of no known format becomes one refused row.
-fn detect(current: &mut OpenRows) {
+fn detect<'s>(current: &mut OpenRows<'s>, formats: &[&'s dyn Source]) {
     let mut bytes = 0;
     while current.looked_at.len() < DETECTION_ROWS && bytes < DETECTION_BYTES {
         let Some(row) = current.rows.next() else { break };
         if let Ok(content) = &row.bytes {
             bytes += content.len();
-            current.source = source::detect_row(&repair::to_text(content.clone(), &mut Counts::new()));
+            current.source = source::detect_row(formats, &repair::to_text(content.clone(), &mut Counts::new()));
         }
         current.looked_at.push_back(row);
         if current.source.is_some() {
@@ -202,20 +243,21 @@ fn detect(current: &mut OpenRows) {
     let Some(first) = current.looked_at.front() else { return };
     let refusal = match &first.bytes {
         Err(refusal) => refusal.clone(),
-        Ok(content) => unknown(content),
+        Ok(content) => unknown(content, formats),
     };
     current.looked_at = VecDeque::from([Row { number: 0, offset: first.offset, bytes: Err(refusal) }]);
-    current.rows = Rows::nothing();
+    current.rows = Box::new(std::iter::empty());
 }
 
-fn unknown(content: &[u8]) -> Refusal {
+fn unknown(content: &[u8], formats: &[&dyn Source]) -> Refusal {
+    let known = source::names_of(formats);
     let text = String::from_utf8_lossy(content);
     match crate::json::Value::parse(&text) {
         Err(error) => Refusal::json(&error),
         Ok(crate::json::Value::Object(fields)) => {
             let keys = fields.keys().take(12).map(String::as_str).collect::<Vec<_>>().join(", ");
-            Refusal::new("unknown_format", format!("an object with {keys}; known formats: {}", source::names()))
+            Refusal::new("unknown_format", format!("an object with {keys}; known formats: {known}"))
         }
-        Ok(other) => Refusal::new("unknown_format", format!("{}; known formats: {}", other.kind(), source::names())),
+        Ok(other) => Refusal::new("unknown_format", format!("{}; known formats: {known}", other.kind())),
     }
 }

@@ -7,22 +7,32 @@
 //!
 //! Pieces are read in chunks and converted in parallel; the output is in file order whatever the thread count.
 
+mod archive;
 mod config;
 mod episode;
 mod error;
+mod explain;
 mod feed;
 mod files;
 mod json;
+mod listing;
+mod parts;
 mod piece;
 mod read;
 mod refusal;
+mod remote;
 mod repair;
+mod report;
 mod rows;
 mod run;
 mod source;
+mod tables;
 mod yaml;
 
-pub use config::IngestConfig;
+pub use config::{CorpusConfig, IngestConfig};
 pub use error::{Error, Result};
-pub use run::{Report, SourceCounts, run};
+pub use explain::{Explanation, explain};
+pub use remote::{Access, address_key, is_address};
+pub use report::{Report, SourceCounts};
+pub use run::{read_bytes, run, run_corpus, run_with};
 pub use source::{FormatInfo, formats};

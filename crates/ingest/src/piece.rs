@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-use worldloom_schema::Trajectory;
+use worldloom_schema::{Document, Trajectory};
 
 use crate::json::{Fields, Value};
 use crate::refusal::{Counts, Refusal, count};
@@ -21,6 +21,17 @@ pub(crate) enum Shape {
     File,
     /// Several files that make one episode.
     Folder,
+}
+
+impl Shape {
+    /// What a person calls it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Shape::Row => "row",
+            Shape::File => "file",
+            Shape::Folder => "folder",
+        }
+    }
 }
 
 /// A piece of input.
@@ -156,9 +167,10 @@ pub(crate) struct Sink<'a> {
     pub(crate) counts: &'a mut Counts,
 }
 
-/// A trajectory, or why there is none.
+/// A trajectory or document, or why there is none.
 pub(crate) enum Outcome {
     Trajectory(Box<Trajectory>),
+    Document(Box<Document>),
     Refused {
         /// Row in the file, from 0.
         row: u64,
@@ -176,6 +188,11 @@ impl<'a> Sink<'a> {
     /// A trajectory; the row it came from is its own `source_row`.
     pub(crate) fn push(&mut self, trajectory: Trajectory) {
         self.outcomes.push(Outcome::Trajectory(Box::new(trajectory)));
+    }
+
+    /// A text.
+    pub(crate) fn push_document(&mut self, document: Document) {
+        self.outcomes.push(Outcome::Document(Box::new(document)));
     }
 
     /// A row that is not used, while the rest of the piece is read on.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use worldloom_schema::{Reject, Trajectory};
+use worldloom_schema::{Document, Reject, Trajectory};
 
 use crate::error::Result;
 use crate::feed::{self, Item, Opened};
@@ -14,20 +14,27 @@ use crate::repair;
 use crate::rows::Row;
 use crate::source::{Origin, Source};
 
+/// Something that is written.
+pub(crate) enum Made {
+    Trajectory(Box<Trajectory>),
+    Document(Box<Document>),
+}
+
 /// What an item gave.
 #[derive(Default)]
 pub(crate) struct Converted {
-    /// Rows of the item: its trajectories and rejects, and rows that gave several trajectories once.
+    /// Rows of the item: its trajectories and rejects; a row that holds several episodes counts as so many.
     pub(crate) rows: u64,
     /// In the order they stand in the file.
-    pub(crate) outcomes: Vec<std::result::Result<Trajectory, Reject>>,
+    pub(crate) outcomes: Vec<std::result::Result<Made, Reject>>,
     pub(crate) counts: Counts,
 }
 
 /// Reads one item.
 pub(crate) fn convert(
-    item: Item,
-    forced: Option<&'static dyn Source>,
+    item: Item<'_>,
+    forced: Option<&dyn Source>,
+    formats: &[&dyn Source],
     read_bytes: &Arc<AtomicU64>,
 ) -> Result<Converted> {
     let mut converted = Converted::default();
@@ -35,7 +42,11 @@ pub(crate) fn convert(
         Item::Row { file, source, row } => converted.add_row(&file, source, row),
         Item::Whole { file, source, bytes } => converted.add_whole(&file, source, bytes),
         Item::Folder(folder) => converted.add_folder(&folder),
-        Item::Small(file) => match feed::open(file, forced, read_bytes)? {
+        Item::Refused { name, source, refusal } => {
+            converted.rows += 1;
+            converted.add(&Origin { file: &name, row: 0, offset: 0, source: &source }, Vec::new(), Err(refusal));
+        }
+        Item::Small(file) => match feed::open(file, forced, formats, read_bytes)? {
             Opened::Whole { file, source, bytes } => converted.add_whole(&file, source, bytes),
             Opened::Rows(mut rows) => {
                 while let Some(row) = rows.next() {
@@ -48,7 +59,16 @@ pub(crate) fn convert(
 }
 
 impl Converted {
-    fn add_row(&mut self, file: &InputFile, source: Option<&'static dyn Source>, row: Row) {
+    /// Adds what a later item gave.
+    pub(crate) fn merge(&mut self, other: Converted) {
+        self.rows += other.rows;
+        self.outcomes.extend(other.outcomes);
+        for (name, number) in other.counts {
+            crate::refusal::count(&mut self.counts, name, number);
+        }
+    }
+
+    fn add_row(&mut self, file: &InputFile, source: Option<&dyn Source>, row: Row) {
         let origin = Origin { file: &file.name, row: row.number, offset: row.offset, source: &file.source };
         let mut sink = Sink::new(&mut self.counts);
         let result = row.bytes.and_then(|bytes| {
@@ -57,16 +77,12 @@ impl Converted {
             source.read(&Piece::Row(&text), &origin, &mut sink)
         });
         let outcomes = sink.finish();
-        self.rows += 1;
+        let before = self.outcomes.len();
         self.add(&origin, outcomes, result);
+        self.rows += (self.outcomes.len() - before) as u64;
     }
 
-    fn add_whole(
-        &mut self,
-        file: &InputFile,
-        source: &'static dyn Source,
-        bytes: std::result::Result<Vec<u8>, Refusal>,
-    ) {
+    fn add_whole(&mut self, file: &InputFile, source: &dyn Source, bytes: std::result::Result<Vec<u8>, Refusal>) {
         let origin = Origin { file: &file.name, row: 0, offset: 0, source: &file.source };
         let name = files::unpacked_name(&file.name);
         let mut sink = Sink::new(&mut self.counts);
@@ -79,7 +95,7 @@ impl Converted {
         self.rows += (self.outcomes.len() - before) as u64;
     }
 
-    fn add_folder(&mut self, folder: &InputFolder) {
+    fn add_folder(&mut self, folder: &InputFolder<'_>) {
         let origin = Origin { file: &folder.name, row: 0, offset: 0, source: &folder.source };
         let reader = |entry: &str| files::read_entry(folder, entry);
         let piece = FolderPiece { name: &folder.name, entries: &folder.entries, reader: &reader };
@@ -103,7 +119,8 @@ impl Converted {
         };
         let is_empty = outcomes.is_empty();
         self.outcomes.extend(outcomes.into_iter().map(|outcome| match outcome {
-            Outcome::Trajectory(trajectory) => Ok(*trajectory),
+            Outcome::Trajectory(trajectory) => Ok(Made::Trajectory(trajectory)),
+            Outcome::Document(document) => Ok(Made::Document(document)),
             Outcome::Refused { row, offset, refusal } => Err(reject(row, offset, refusal)),
         }));
         let refusal = match result {

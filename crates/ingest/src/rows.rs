@@ -57,12 +57,6 @@ impl<'a> Rows<'a> {
         rows
     }
 
-    /// No rows.
-    pub(crate) fn nothing() -> Self {
-        let reader = Box::new(std::io::empty());
-        Self { reader, layout: Layout::Documents, number: 0, offset: 0, refusal: None, is_done: true }
-    }
-
     /// Skips the opening bracket.
     fn enter_array(&mut self) {
         while let Ok(Some(byte)) = self.peek() {

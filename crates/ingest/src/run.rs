@@ -1,163 +1,281 @@
 //! The stage: files in, `trajectories.parquet`, `rejects.parquet` and `report.json` out.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
-use serde::{Deserialize, Serialize};
-use worldloom_schema::{REJECT_FILE, Reject, TRAJECTORY_FILE, TableWriter, Trajectory};
+use worldloom_schema::{Document, REJECT_FILE, Reject, Trajectory, concat_tables};
 
-use crate::config::IngestConfig;
+use crate::config::{CorpusConfig, IngestConfig};
 use crate::error::{Error, Result};
 use crate::feed::Feed;
-use crate::files;
-use crate::read::{Converted, convert};
-use crate::source::{self, Source};
-
-/// What one source gave.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SourceCounts {
-    /// Trajectories written.
-    pub trajectories: u64,
-    /// Their turns.
-    pub turns: u64,
-}
-
-/// What an ingest did.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    /// Files, rows, trajectories, turns, rejects, and every repair and thing left out, by name.
-    pub counts: BTreeMap<String, u64>,
-    /// Rejected rows by rule.
-    pub rejects_by_rule: BTreeMap<String, u64>,
-    /// Trajectories by format.
-    pub formats: BTreeMap<String, u64>,
-    /// What each source gave.
-    pub sources: BTreeMap<String, SourceCounts>,
-}
+use crate::files::{self, Entry, InputFile, Place};
+use crate::listing::{self, SCRATCH_PREFIX, Search};
+use crate::parts::{self, Part, PartRecord};
+use crate::read::{Converted, Made, convert};
+use crate::remote::Access;
+use crate::report::{Product, Report, Writer};
+use crate::source::corpus::{TEXT_ENDINGS, TextFile, TextRows};
+use crate::source::{self, MappedSource, Source};
 
 /// Reads the inputs and writes `trajectories.parquet`, `rejects.parquet` and `report.json` into `out`.
 ///
 /// Every row becomes trajectories or one reject. The output is the same for any number of threads and any order of
-/// files in a folder. `progress` is told bytes read and bytes in all.
+/// files in a folder. A run that was stopped goes on after the last finished part of the input, if config and input are
+/// the same. `progress` is told bytes read and bytes in all.
 pub fn run(config: &IngestConfig, out: &Path, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Report> {
-    check(config)?;
-    let forced = config.format.as_deref().map(forced_source).transpose()?;
-    let listing = files::list(&config.inputs, forced)?;
-    let total = listing.bytes;
-    let mut writer = Writer::create(out, config.strict)?;
-    writer.add("files", listing.files);
-    writer.add("files_skipped", listing.skipped);
-    let mut feed = Feed::new(listing.entries, forced);
+    run_with(config, out, &Access::default(), progress)
+}
+
+/// [`run`] with a way to reach addresses.
+pub fn run_with(
+    config: &IngestConfig,
+    out: &Path,
+    access: &Access,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Report> {
+    let mapped = mapped_source(config)?;
+    let forced = forced_source(config, mapped.as_ref())?;
+    let map = mapped.as_ref().map_or("", MappedSource::text);
+    let format = config.format.as_deref().unwrap_or_default();
+    let job = Job {
+        inputs: &config.inputs,
+        product: Product::Trajectories,
+        forced,
+        formats: source::all(),
+        endings: &files::ENDINGS,
+        settings: &[format, map],
+        max_reject_share: config.max_reject_share,
+        is_strict: config.strict,
+    };
+    job.run(out, access, progress)
+}
+
+/// Reads texts and writes `documents.parquet`, `rejects.parquet` and `report.json` into `out`, in the manner of [`run`].
+pub fn run_corpus(
+    config: &CorpusConfig,
+    out: &Path,
+    access: &Access,
+    progress: &(dyn Fn(u64, u64) + Sync),
+) -> Result<Report> {
+    let (licence, field) = (config.licence.clone(), config.text_field.clone().unwrap_or("text".into()));
+    let text_file = TextFile { licence: licence.clone() };
+    let text_rows = TextRows { field: field.clone(), licence };
+    let endings: Vec<&str> = TEXT_ENDINGS.iter().chain(&ROW_ENDINGS).copied().collect();
+    let job = Job {
+        inputs: &config.inputs,
+        product: Product::Documents,
+        forced: None,
+        formats: &[&text_file, &text_rows],
+        endings: &endings,
+        settings: &["corpus", &field, config.licence.as_deref().unwrap_or_default()],
+        max_reject_share: config.max_reject_share,
+        is_strict: config.strict,
+    };
+    job.run(out, access, progress)
+}
+
+/// Reads one file that lies in memory; `name` is what it is called, `format` forces a format.
+pub fn read_bytes(name: &str, content: Vec<u8>, format: Option<&str>) -> Result<(Vec<Trajectory>, Vec<Reject>)> {
+    let forced = match format {
+        None => None,
+        Some(format) => Some(named_source(format)?),
+    };
+    let content = bytes::Bytes::from(content);
+    let file = InputFile {
+        bytes: content.len() as u64,
+        place: Place::Memory(content),
+        name: name.into(),
+        source: files::stem(name).into(),
+        version: String::new(),
+    };
+    let mut feed = Feed::new(vec![Entry::File(file)], forced, source::all(), &Arc::default());
+    let (mut trajectories, mut rejects) = (Vec::new(), Vec::new());
     loop {
         let chunk = feed.next_chunk()?;
         if chunk.is_empty() {
-            break;
+            return Ok((trajectories, rejects));
         }
-        let counter = feed.counter();
-        let read = |item| convert(item, forced, &counter);
-        let converted: Vec<Result<Converted>> = chunk.into_par_iter().map(read).collect();
-        converted.into_iter().try_for_each(|converted| writer.push(converted?))?;
-        progress(feed.read_bytes().min(total), total);
+        for item in chunk {
+            for outcome in convert(item, forced, source::all(), &Arc::default())?.outcomes {
+                match outcome {
+                    Ok(Made::Trajectory(trajectory)) => trajectories.push(*trajectory),
+                    Ok(Made::Document(_)) => {}
+                    Err(reject) => rejects.push(reject),
+                }
+            }
+        }
     }
-    let report = writer.finish(config)?;
-    let text = serde_json::to_string_pretty(&report).map_err(std::io::Error::other)?;
-    fs_err::write(out.join("report.json"), text + "\n")?;
-    Ok(report)
 }
 
-fn check(config: &IngestConfig) -> Result<()> {
-    let share = config.max_reject_share;
-    if !(0.0..=1.0).contains(&share) {
-        return Err(Error::Config { field: "max_reject_share", found: share.to_string(), expected: "0 to 1" });
-    }
-    Ok(())
-}
+/// Endings of files with a text per row.
+const ROW_ENDINGS: [&str; 6] = [".json", ".jsonl", ".ndjson", ".parquet", ".arrow", ".csv"];
 
-fn forced_source(name: &str) -> Result<&'static dyn Source> {
-    source::by_name(name).ok_or_else(|| Error::UnknownFormat { name: name.into(), known: source::names() })
-}
-
-/// Writes in order and counts.
-struct Writer {
-    trajectories: TableWriter<Trajectory>,
-    rejects: TableWriter<Reject>,
-    report: Report,
-    examples: BTreeMap<String, String>,
+/// One run: what is read, as which formats, into what.
+struct Job<'s> {
+    inputs: &'s [PathBuf],
+    product: Product,
+    forced: Option<&'s dyn Source>,
+    formats: &'s [&'s dyn Source],
+    endings: &'s [&'s str],
+    settings: &'s [&'s str],
+    max_reject_share: f64,
     is_strict: bool,
 }
 
-impl Writer {
-    fn create(out: &Path, is_strict: bool) -> Result<Self> {
-        Ok(Self {
-            trajectories: TableWriter::create(&out.join(TRAJECTORY_FILE))?,
-            rejects: TableWriter::create(&out.join(REJECT_FILE))?,
-            report: Report::default(),
-            examples: BTreeMap::new(),
-            is_strict,
-        })
-    }
-
-    fn add(&mut self, name: &str, number: u64) {
-        *self.report.counts.entry(name.into()).or_default() += number;
-    }
-
-    fn push(&mut self, converted: Converted) -> Result<()> {
-        self.add("rows", converted.rows);
-        for (name, number) in converted.counts {
-            self.add(name, number);
+impl Job<'_> {
+    /// Runs the job. A failed one leaves its finished parts, or its rejects where they are what is wrong; else nothing.
+    fn run(&self, out: &Path, access: &Access, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Report> {
+        let result = self.run_parts(out, access, progress);
+        let leaves = |error: &Error| {
+            matches!(
+                error,
+                Error::TooManyRejects { .. } | Error::NoTrajectories { .. } | Error::Io(_) | Error::Schema(_)
+            )
+        };
+        if result.as_ref().is_err_and(|error| !leaves(error)) {
+            parts::remove(out)?;
+            for name in [self.product.file(), REJECT_FILE, "report.json"] {
+                if out.join(name).exists() {
+                    fs_err::remove_file(out.join(name))?;
+                }
+            }
         }
-        converted.outcomes.into_iter().try_for_each(|outcome| match outcome {
-            Ok(trajectory) => self.push_trajectory(trajectory),
-            Err(reject) => self.push_reject(reject),
-        })
+        result
     }
 
-    fn push_trajectory(&mut self, trajectory: Trajectory) -> Result<()> {
-        let turns = trajectory.turns.len() as u64;
-        self.add("trajectories", 1);
-        self.add("turns", turns);
-        *self.report.formats.entry(trajectory.format.clone()).or_default() += 1;
-        let source = self.report.sources.entry(trajectory.source.clone()).or_default();
-        source.trajectories += 1;
-        source.turns += turns;
-        Ok(self.trajectories.push(trajectory)?)
-    }
-
-    fn push_reject(&mut self, reject: Reject) -> Result<()> {
-        let Reject { file, row, byte_offset, rule, detail, .. } = &reject;
-        let example = format!("`{file}` row {row} at byte {byte_offset}: {detail}");
-        if self.is_strict {
-            return Err(Error::Strict { rule: rule.clone(), example });
+    fn run_parts(&self, out: &Path, access: &Access, progress: &(dyn Fn(u64, u64) + Sync)) -> Result<Report> {
+        let share = self.max_reject_share;
+        if !(0.0..=1.0).contains(&share) {
+            return Err(Error::Config { field: "max_reject_share", found: share.to_string(), expected: "0 to 1" });
         }
-        tracing::debug!(file, row, byte_offset, rule, detail, "row rejected");
-        self.add("rejects", 1);
-        *self.report.rejects_by_rule.entry(reject.rule.clone()).or_default() += 1;
-        self.examples.entry(reject.rule.clone()).or_insert(example);
-        Ok(self.rejects.push(reject)?)
+        fs_err::create_dir_all(out)?;
+        remove_scratch(out)?;
+        let (forced, formats, endings) = (self.forced, self.formats, self.endings);
+        let search = Search { forced, formats, access, scratch: out, endings };
+        let listing = listing::list(self.inputs, search)?;
+        let mut report = Report::default();
+        report.add("files", listing.files);
+        report.add("files_skipped", listing.skipped);
+        listing.counts.iter().for_each(|(name, number)| report.add(name, *number));
+        let total = listing.bytes;
+        let (parts, _unpacked) = parts::split(listing, self.settings);
+        let mut done = 0;
+        let mut records = Vec::new();
+        for part in parts {
+            let bytes = part.bytes();
+            let record = match parts::finished(out, &part)? {
+                Some(record) => record,
+                None => self.run_part(part, out, &|read| progress((done + read).min(total), total))?,
+            };
+            done += bytes;
+            progress(done.min(total), total);
+            report.merge(&record.report);
+            records.push(record);
+        }
+        self.finish(out, report, &records)
     }
 
-    fn finish(mut self, config: &IngestConfig) -> Result<Report> {
-        for name in ["rows", "trajectories", "turns", "rejects"] {
-            self.add(name, 0);
+    /// Reads one part of the input into files of its own; its record is written last.
+    fn run_part(&self, part: Part<'_>, out: &Path, progress: &(dyn Fn(u64) + Sync)) -> Result<PartRecord> {
+        let read_bytes = Arc::new(AtomicU64::new(0));
+        let [made, rejects, _] = parts::paths(out, part.index);
+        let mut writer = Writer::create(self.product, &made, &rejects, self.is_strict)?;
+        let (index, key) = (part.index, part.key.clone());
+        let mut feed = Feed::new(part.entries, self.forced, self.formats, &read_bytes);
+        loop {
+            let chunk = feed.next_chunk()?;
+            if chunk.is_empty() {
+                break;
+            }
+            let read = |item| convert(item, self.forced, self.formats, &read_bytes);
+            let converted: Vec<Result<Converted>> = chunk.into_par_iter().map(read).collect();
+            converted.into_iter().try_for_each(|converted| writer.push(converted?))?;
+            progress(read_bytes.load(Ordering::Relaxed));
         }
-        self.trajectories.finish()?;
-        self.rejects.finish()?;
-        let count = |name: &str| self.report.counts[name];
+        let (report, examples) = writer.finish()?;
+        let record = PartRecord { key, report, examples };
+        parts::seal(out, index, &record)?;
+        Ok(record)
+    }
+
+    /// Joins the parts, writes the report, and says whether the run was good.
+    fn finish(&self, out: &Path, mut report: Report, records: &[PartRecord]) -> Result<Report> {
+        let made: &[&str] = match self.product {
+            Product::Trajectories => &["trajectories", "turns"],
+            Product::Documents => &["documents", "characters"],
+        };
+        ["rows", "rejects"].iter().chain(made).for_each(|name| report.add(name, 0));
+        let of =
+            |at: usize| -> Vec<_> { (0..records.len()).map(|index| parts::paths(out, index)[at].clone()).collect() };
+        let path = out.join(self.product.file());
+        match self.product {
+            Product::Trajectories => concat_tables::<Trajectory>(&of(0), &path)?,
+            Product::Documents => concat_tables::<Document>(&of(0), &path)?,
+        };
+        concat_tables::<Reject>(&of(1), &out.join(REJECT_FILE))?;
+        let text = serde_json::to_string_pretty(&report).map_err(std::io::Error::other)?;
+        fs_err::write(out.join("report.json"), text + "\n")?;
+        self.judge(&report, made[0], records)?;
+        parts::remove(out)?;
+        Ok(report)
+    }
+
+    fn judge(&self, report: &Report, made: &str, records: &[PartRecord]) -> Result<()> {
+        let count = |name: &str| report.counts.get(name).copied().unwrap_or(0);
         let (rows, rejects) = (count("rows"), count("rejects"));
         if rows == 0 {
-            return Err(Error::NoRows { inputs: files::names(&config.inputs), files: count("files") });
+            return Err(Error::NoRows { inputs: files::names(self.inputs), files: count("files") });
         }
-        let commonest = self.report.rejects_by_rule.iter().max_by_key(|(_, number)| **number);
+        let commonest = report.rejects_by_rule.iter().max_by_key(|(_, number)| **number);
         let (rule, number) = commonest.map_or((String::new(), 0), |(rule, number)| (rule.clone(), *number));
-        let example = self.examples.get(&rule).cloned().unwrap_or_default();
-        if count("trajectories") == 0 {
+        let example = records.iter().find_map(|record| record.examples.get(&rule)).cloned().unwrap_or_default();
+        if count(made) == 0 {
             return Err(Error::NoTrajectories { rows, rule, count: number, example });
         }
-        if rejects as f64 > config.max_reject_share * rows as f64 {
-            let limit = config.max_reject_share;
+        if rejects as f64 > self.max_reject_share * rows as f64 {
+            let limit = self.max_reject_share;
             return Err(Error::TooManyRejects { rejects, rows, limit, rule, count: number, example });
         }
-        Ok(self.report)
+        Ok(())
     }
+}
+
+/// The format of the user's own, read from the file that says where things are.
+pub(crate) fn mapped_source(config: &IngestConfig) -> Result<Option<MappedSource>> {
+    config.map.as_deref().map(MappedSource::read).transpose()
+}
+
+/// The one format that all files are read with, if there is one.
+pub(crate) fn forced_source<'s>(
+    config: &IngestConfig,
+    mapped: Option<&'s MappedSource>,
+) -> Result<Option<&'s dyn Source>> {
+    if let (Some(_), Some(format)) = (mapped, &config.format) {
+        let expected = "none beside map, which is a format itself";
+        return Err(Error::Config { field: "format", found: format.clone(), expected });
+    }
+    if let Some(mapped) = mapped {
+        return Ok(Some(mapped));
+    }
+    Ok(match config.format.as_deref() {
+        Some(name) => Some(named_source(name)?),
+        None => None,
+    })
+}
+
+fn named_source(name: &str) -> Result<&'static dyn Source> {
+    source::by_name(name).ok_or_else(|| Error::UnknownFormat { name: name.into(), known: source::names() })
+}
+
+/// Removes what a killed run left of its unpacked archives.
+fn remove_scratch(out: &Path) -> Result<()> {
+    for entry in fs_err::read_dir(out)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with(SCRATCH_PREFIX) {
+            fs_err::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
 }

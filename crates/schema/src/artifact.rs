@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
@@ -11,7 +12,7 @@ use crate::error::{Error, Result};
 pub const MANIFEST: &str = "manifest.json";
 
 /// An input of a step.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct InputRef {
     /// Where it lay.
     pub path: PathBuf,
@@ -20,7 +21,7 @@ pub struct InputRef {
 }
 
 /// One file of an artifact.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FileEntry {
     /// Size in bytes.
     pub bytes: u64,
@@ -29,7 +30,7 @@ pub struct FileEntry {
 }
 
 /// What a step made, of what and how. Written last.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
     /// What the folder holds, such as `trajectories` or `token-shards`.

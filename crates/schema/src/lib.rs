@@ -7,6 +7,7 @@
 //! artifact does not exist. This crate knows no text format of others (that is `ingest`) and no tensors.
 
 mod artifact;
+mod document;
 mod error;
 mod evaluation;
 mod prompt;
@@ -17,6 +18,7 @@ mod table;
 mod trajectory;
 
 pub use artifact::{Artifact, ArtifactWriter, FileEntry, InputRef, MANIFEST, Manifest, hash_file, hash_json, seal};
+pub use document::{DOCUMENT_FILE, DOCUMENT_VERSION, Document, document_id};
 pub use error::{Error, Result};
 pub use evaluation::{
     Difference, EVALUATION_FILE, Evaluation, Example, Interval, Measures, Prediction, Predictor, PredictorKind,
@@ -25,7 +27,7 @@ pub use prompt::{PROMPT_FILE, Prompt, PromptTurn};
 pub use reject::{REJECT_FILE, Reject};
 pub use rollout::{Outcome as RolloutOutcome, ROLLOUT_VERSION, Rollout};
 pub use shard::{Row, SHARD_VERSION, Shard, ShardSet, ShardWriter};
-pub use table::{Table, TableReader, TableWriter, read_table, write_table};
+pub use table::{Table, TableReader, TableWriter, concat_tables, read_table, write_table};
 pub use trajectory::{
     ActionKind, Domain, KeepClass, ObservationKind, Outcome, Pool, System, TRAJECTORY_FILE, TRAJECTORY_VERSION,
     Trajectory, Turn, trajectory_id,

@@ -1,5 +1,6 @@
 //! Prompt v1: what RL starts from, one turn of one trajectory.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::table::Table;
@@ -9,7 +10,7 @@ use crate::trajectory::Domain;
 pub const PROMPT_FILE: &str = "prompts.parquet";
 
 /// A turn as the scorer sees it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PromptTurn {
     /// The action as text.
     pub action: String,
@@ -18,7 +19,7 @@ pub struct PromptTurn {
 }
 
 /// One prompt: its tokens for the model, and its text for the scorer.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Prompt {
     /// `trajectory_id` and turn, `…#3`.
     pub prompt_id: String,

@@ -1,5 +1,6 @@
 //! Rows that could not be used, each with its reason.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::table::Table;
@@ -8,7 +9,7 @@ use crate::table::Table;
 pub const REJECT_FILE: &str = "rejects.parquet";
 
 /// One row that was not used.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub struct Reject {
     /// Name of the source.
     pub source: String,

@@ -1,5 +1,6 @@
 //! Rollout v1: one sampled completion with everything that was decided about it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::table::Table;
@@ -8,7 +9,7 @@ use crate::table::Table;
 pub const ROLLOUT_VERSION: u32 = 1;
 
 /// What the scorer said. A policy fault stays in the group statistics with reward 0; an unavailable judge leaves them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// Scored.
@@ -20,7 +21,7 @@ pub enum Outcome {
 }
 
 /// One completion of one prompt.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Rollout {
     /// The optimizer step that sampled it.
     pub step: u64,

@@ -9,8 +9,12 @@ use arrow::record_batch::RecordBatch;
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
 use parquet::basic::{Compression, ZstdLevel};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterProperties;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::file::writer::SerializedFileWriter;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_arrow::schema::{SchemaLike, TracingOptions};
@@ -67,6 +71,11 @@ impl<T: Table> TableWriter<T> {
         self.pending.push(row);
         self.rows += 1;
         if self.pending.len() >= ROWS_PER_GROUP { self.flush() } else { Ok(()) }
+    }
+
+    /// Ends the row group, so that no more is held than was pushed since.
+    pub fn end_group(&mut self) -> Result<()> {
+        self.flush()
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -182,6 +191,48 @@ pub fn write_table<T: Table>(path: &Path, rows: impl IntoIterator<Item = T>) -> 
         writer.push(row)?;
     }
     writer.finish()
+}
+
+/// Joins tables of one type into one, row group by row group; returns the number of rows.
+pub fn concat_tables<T: Table>(paths: &[PathBuf], out: &Path) -> Result<u64> {
+    let empty = TableWriter::<T>::create(out)?;
+    let Some(first) = paths.first() else { return empty.finish() };
+    drop(empty);
+    let open = |path: &Path| -> Result<SerializedFileReader<std::fs::File>> {
+        TableReader::<T>::open(path)?;
+        SerializedFileReader::new(fs_err::File::open(path)?.into_parts().0).map_err(|error| Error::parquet(path, error))
+    };
+    let failed = |error: ParquetError| Error::write(out, error);
+    let head = open(first)?;
+    let metadata = head.metadata().file_metadata();
+    let properties = WriterProperties::builder().set_key_value_metadata(metadata.key_value_metadata().cloned()).build();
+    let (file, _) = fs_err::File::create(out)?.into_parts();
+    let schema = metadata.schema_descr().root_schema_ptr();
+    let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).map_err(failed)?;
+    let mut rows = 0;
+    for path in paths {
+        let reader = open(path)?;
+        let source = fs_err::File::open(path)?.into_parts().0;
+        for group in reader.metadata().row_groups() {
+            rows += group.num_rows() as u64;
+            let mut out_group = writer.next_row_group().map_err(failed)?;
+            for column in group.columns() {
+                let close = ColumnCloseResult {
+                    bytes_written: column.compressed_size() as u64,
+                    rows_written: group.num_rows() as u64,
+                    metadata: column.clone(),
+                    bloom_filter: None,
+                    column_index: None,
+                    offset_index: None,
+                };
+                out_group.append_column(&source, close).map_err(failed)?;
+            }
+            out_group.close().map_err(failed)?;
+        }
+    }
+    let file = writer.into_inner().map_err(failed)?;
+    file.sync_all()?;
+    Ok(rows)
 }
 
 /// Reads all rows.

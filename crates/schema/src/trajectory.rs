@@ -1,5 +1,6 @@
 //! Trajectory v1: one environment trajectory, the agent's reasoning kept apart.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::table::Table;
@@ -10,7 +11,7 @@ pub const TRAJECTORY_VERSION: u32 = 1;
 pub const TRAJECTORY_FILE: &str = "trajectories.parquet";
 
 /// The seven kinds of environment of the recipe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Domain {
     /// Tools behind an MCP server or function calls.
@@ -64,7 +65,7 @@ impl std::str::FromStr for Domain {
 }
 
 /// How an action is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionKind {
     /// A shell command line.
@@ -80,7 +81,7 @@ pub enum ActionKind {
 }
 
 /// What an observation is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ObservationKind {
     /// Plain text, lines.
@@ -96,7 +97,7 @@ pub enum ObservationKind {
 }
 
 /// The static part of a trajectory: what the world model is told before the first turn.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct System {
     /// What the agent was asked to do, or what the environment is.
     pub task_description: String,
@@ -111,7 +112,7 @@ pub struct System {
 }
 
 /// The keep classes of the recipe's turn mask (recipe.md §1.5).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum KeepClass {
     /// The observation repeats the action.
@@ -136,7 +137,7 @@ pub enum KeepClass {
 /// { index: 2, action: "cat notes.txt", action_kind: command, observation: "fig\nplum", observation_kind: text,
 ///   trace: "cwd: ~ | notes.txt: \"fig\",\"plum\"", flags: ["class:state", "family:read"], keep: true }
 /// ```
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Turn {
     /// Position in the trajectory, from 0.
     pub index: u32,
@@ -174,7 +175,7 @@ impl Turn {
 }
 
 /// How the episode ended.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {
     /// Reward as recorded.
     pub reward: Option<f64>,
@@ -183,7 +184,7 @@ pub struct Outcome {
 }
 
 /// The four disjoint purposes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Pool {
     /// Continued pretraining.
@@ -218,7 +219,7 @@ impl std::fmt::Display for Pool {
 }
 
 /// One episode, ready for curate and render.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Trajectory {
     /// Hash of the content ([`trajectory_id`]).
     pub trajectory_id: String,

@@ -168,3 +168,31 @@ fn the_hash_of_json_does_not_depend_on_the_order_of_keys() {
     assert_eq!(hash_json(&parse(r#"{"a":1,"b":{"c":2,"d":3}}"#)), hash_json(&parse(r#"{"b":{"d":3,"c":2},"a":1}"#)));
     assert_ne!(hash_json(&parse(r#"{"a":1}"#)), hash_json(&parse(r#"{"a":2}"#)));
 }
+
+#[test]
+fn joined_tables_are_the_rows_of_all_in_order_and_read_like_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let reject = |row: u64| worldloom_schema::Reject {
+        source: "s".into(),
+        file: "f".into(),
+        row,
+        byte_offset: 0,
+        rule: "r".into(),
+        detail: "x".repeat(row as usize % 50),
+    };
+    let sizes = [3000_u64, 0, 1, 1024];
+    let (mut paths, mut expected) = (Vec::new(), Vec::new());
+    for (at, size) in sizes.iter().enumerate() {
+        let path = folder.path().join(format!("{at}.parquet"));
+        let rows: Vec<_> = (0..*size).map(|row| reject(row + 10_000 * at as u64)).collect();
+        worldloom_schema::write_table(&path, rows.clone()).unwrap();
+        expected.extend(rows);
+        paths.push(path);
+    }
+    let out = folder.path().join("all.parquet");
+    let rows = worldloom_schema::concat_tables::<worldloom_schema::Reject>(&paths, &out).unwrap();
+    assert_eq!(rows, sizes.iter().sum::<u64>());
+    assert_eq!(worldloom_schema::read_table::<worldloom_schema::Reject>(&out).unwrap(), expected);
+    assert_eq!(worldloom_schema::concat_tables::<worldloom_schema::Reject>(&[], &out).unwrap(), 0);
+    assert!(worldloom_schema::read_table::<worldloom_schema::Reject>(&out).unwrap().is_empty());
+}

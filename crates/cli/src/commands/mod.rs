@@ -1,5 +1,6 @@
 //! From parsed arguments to work, and from errors to exit codes.
 
+mod explain;
 mod inspect;
 mod pipelines;
 mod record;
@@ -74,7 +75,8 @@ fn run(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
 
 fn print_formats() {
     for format in worldloom_ingest::formats() {
-        println!("{:12} {}\n{:12} e.g. {}", format.name, format.description, "", format.example);
+        println!("{:16} {}", format.name, format.description);
+        format.example.lines().for_each(|line| println!("{:16} e.g. {line}", ""));
     }
 }
 
@@ -98,7 +100,10 @@ fn print_error(error: &anyhow::Error) {
         }
     }
     eprintln!("error: {}", parts.join(": "));
-    let hint = error.chain().find_map(|cause| cause.downcast_ref::<UserError>()?.hint.as_ref());
+    let hint = error.chain().find_map(|cause| {
+        let ours = cause.downcast_ref::<UserError>().and_then(|error| error.hint.clone());
+        ours.or_else(|| cause.downcast_ref::<worldloom_ingest::Error>()?.hint())
+    });
     if let Some(hint) = hint {
         eprintln!("hint: {hint}");
     }

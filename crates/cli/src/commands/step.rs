@@ -10,9 +10,16 @@ use worldloom_schema::Artifact;
 
 use crate::config::{UserError, apply_set, read_toml};
 use crate::pipeline::{external, run_step, step_key};
-use crate::steps::Step;
+use crate::steps::{Step, find_step};
 
 pub(super) fn run_command(step: &'static dyn Step, matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
+    let step = match matches.try_get_one::<String>("as") {
+        Ok(Some(kind)) if kind == "corpus" => find_step("corpus")?,
+        _ => step,
+    };
+    if let Ok(Some(file)) = matches.try_get_one::<PathBuf>("explain") {
+        return super::explain::explain(file, matches);
+    }
     let file = matches.get_one::<PathBuf>("config");
     let mut table = file.map_or(Ok(toml::Table::new()), |file| read_toml(file))?;
     let mut base =
@@ -24,6 +31,7 @@ pub(super) fn run_command(step: &'static dyn Step, matches: &ArgMatches, stop: &
         table.entry("strict").or_insert(toml::Value::Boolean(false));
         base = Path::new(".");
     }
+    add_ingest_flags(&mut table, matches);
     for setting in matches.get_many::<String>("set").unwrap_or_default() {
         apply_set(&mut table, setting)?;
     }
@@ -69,8 +77,30 @@ pub(super) fn run_command(step: &'static dyn Step, matches: &ArgMatches, stop: &
     for (name, count) in &manifest.counts {
         println!("{name:24} {count}");
     }
+    for line in step.summary(&out)? {
+        println!("{line}");
+    }
     println!("{:24} {}", "written to", out.display());
     Ok(())
+}
+
+/// The flags of `ingest` as keys of its config.
+fn add_ingest_flags(table: &mut toml::Table, matches: &ArgMatches) {
+    for (flag, key) in [("format", "format"), ("text-field", "text_field")] {
+        if let Ok(Some(value)) = matches.try_get_one::<String>(flag) {
+            table.insert(key.into(), toml::Value::String(value.clone()));
+        }
+    }
+    if let Ok(Some(map)) = matches.try_get_one::<PathBuf>("map") {
+        let absolute = std::path::absolute(map).unwrap_or_else(|_| map.clone());
+        table.insert("map".into(), toml::Value::String(absolute.to_string_lossy().into_owned()));
+    }
+    if let Ok(Some(share)) = matches.try_get_one::<f64>("max-reject-share") {
+        table.insert("max_reject_share".into(), toml::Value::Float(*share));
+    }
+    if let Ok(Some(true)) = matches.try_get_one::<bool>("strict") {
+        table.insert("strict".into(), toml::Value::Boolean(true));
+    }
 }
 
 /// TOML has no null: keys without a value are left out.

@@ -64,13 +64,27 @@ pub(crate) fn run_step(
     let context = |out: &Path| StepContext { config, inputs, out: out.into(), progress: &progress, stop };
     if step.works_in_place() {
         fs_err::create_dir_all(folder)?;
-        let _lock = lock(folder)?;
-        manifest.counts = step.run(&context(folder))?;
+        let lock = lock(folder)?;
+        let counts = step.run(&context(folder));
+        if counts.is_err() {
+            drop(lock);
+            remove_if_empty(folder)?;
+        }
+        manifest.counts = counts?;
         return Ok(seal(folder, manifest)?);
     }
     let writer = ArtifactWriter::create(folder)?;
     manifest.counts = step.run(&context(writer.path()))?;
     Ok(writer.finish(manifest)?)
+}
+
+/// Removes a folder in which a failed step left nothing but its lock.
+fn remove_if_empty(folder: &Path) -> Result<()> {
+    let names = fs_err::read_dir(folder)?.map(|entry| Ok(entry?.file_name())).collect::<Result<Vec<_>>>()?;
+    if names.iter().all(|name| name == ".lock") {
+        fs_err::remove_dir_all(folder)?;
+    }
+    Ok(())
 }
 
 /// Holds a folder for one process; the lock goes with the process, however it ends.

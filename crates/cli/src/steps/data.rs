@@ -5,50 +5,12 @@ use std::path::Path;
 use anyhow::Result;
 use serde_json::{Value, json};
 use worldloom_curate::{CurateConfig, Resources};
-use worldloom_ingest::IngestConfig;
 use worldloom_render::{RenderConfig, TokenizerConfig};
 use worldloom_schema::TRAJECTORY_FILE;
 
 use super::{Counts, Role, Step, StepContext, rebase, resolve_as};
 use crate::config::{resolved, typed};
 use crate::pipeline::external;
-
-/// Raw logs to trajectories.
-pub(super) struct Ingest;
-
-impl Step for Ingest {
-    fn name(&self) -> &'static str {
-        "ingest"
-    }
-
-    fn about(&self) -> &'static str {
-        "Read raw agent logs and write trajectories, with every rejected row listed"
-    }
-
-    fn artifact(&self) -> &'static str {
-        "trajectories"
-    }
-
-    fn roles(&self) -> &'static [Role] {
-        &[]
-    }
-
-    fn resolve(&self, table: &toml::Table, base: &Path, origin: &str) -> Result<Value> {
-        let mut config: IngestConfig = typed(table, origin)?;
-        config.inputs.iter_mut().for_each(|path| *path = rebase(base, path));
-        resolved(&config)
-    }
-
-    fn external_inputs(&self, config: &Value) -> Result<Value> {
-        let config: IngestConfig = serde_json::from_value(config.clone())?;
-        let keys = config.inputs.iter().map(|path| Ok(external(path)?.key)).collect::<Result<Vec<_>>>()?;
-        Ok(json!(keys))
-    }
-
-    fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
-        Ok(worldloom_ingest::run(&context.config()?, &context.out, &context.advance())?.counts)
-    }
-}
 
 /// Trajectories to disjoint pools.
 pub(super) struct Curate;

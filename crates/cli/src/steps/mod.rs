@@ -5,6 +5,7 @@
 mod data;
 mod evaluate;
 mod export;
+mod ingest;
 mod model;
 mod report;
 mod rl;
@@ -20,6 +21,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use worldloom_schema::InputRef;
+
+pub(crate) use ingest::store_access;
 
 use crate::config::{UserError, nearest};
 use crate::progress::Progress;
@@ -99,13 +102,18 @@ pub(crate) trait Step: Sync {
     fn works_in_place(&self) -> bool {
         false
     }
+    /// Lines for a person about what a finished run wrote.
+    fn summary(&self, _out: &Path) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
     /// Does the work.
     fn run(&self, context: &StepContext<'_>) -> Result<Counts>;
 }
 
 /// All steps, in the order of the road.
 pub(crate) const STEPS: &[&dyn Step] = &[
-    &data::Ingest,
+    &ingest::Ingest,
+    &ingest::Corpus,
     &data::Curate,
     &data::TokenizerTrain,
     &data::Render,

@@ -33,6 +33,13 @@ pub(crate) fn read(raw: Option<&RawValue>, counts: &mut Counts) -> Result<Conten
     Ok(content)
 }
 
+/// Reads some parts of a message.
+pub(crate) fn read_list(parts: &[&RawValue], counts: &mut Counts) -> Result<Content, Refusal> {
+    let content = read_parts(parts)?.unwrap_or_default();
+    count(counts, "images_left_out", content.images);
+    Ok(content)
+}
+
 /// None where the list is data rather than parts.
 fn read_parts(parts: &[&RawValue]) -> Result<Option<Content>, Refusal> {
     let mut content = Content::default();
@@ -59,6 +66,11 @@ fn read_part(fields: &Fields<'_>, texts: &mut Vec<String>, content: &mut Content
         content.thoughts.extend(json::text(fields, "thinking")?.or(json::text(fields, "text")?));
     } else if let Some(text) = json::text(fields, "text")? {
         texts.push(text);
+    } else if kind == "file"
+        && let Some(text) = json::text(fields, "content").ok().flatten()
+    {
+        let path = json::text(fields, "path")?.unwrap_or_default();
+        texts.push(format!("<file path={}>\n{text}\n</file>", json::quote(&path)));
     } else {
         texts.push(format!("[{kind}]"));
     }

@@ -11,7 +11,12 @@ mod android_elements;
 mod android_history;
 mod android_world;
 mod autodroid;
+mod asciicast;
+mod atif;
+mod blob;
 mod chat;
+mod claude_code;
+mod cline;
 mod content;
 mod miniwob;
 mod miniwob_gestures;
@@ -20,11 +25,26 @@ mod screenagent;
 mod screens;
 mod sharegpt;
 mod tree;
+pub(crate) mod corpus;
+mod domain;
+mod livemcp;
+mod mapped;
+mod messages;
+mod mini_swe;
+mod openhands_llm;
+mod session;
+mod tags;
+mod tau_bench;
+mod terminal_bench;
+mod webdancer;
+mod webvoyager;
+
+pub(crate) use mapped::MappedSource;
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
-use worldloom_schema::{ActionKind, Domain, System, Trajectory, Turn, trajectory_id};
+use worldloom_schema::{Domain, System, Trajectory, Turn, trajectory_id};
 
 use crate::episode::Finished;
 use crate::json::{self, Fields};
@@ -43,6 +63,17 @@ static SOURCES: &[&dyn Source] = &[
     &agentnet_bench::AgentNetBench,
     &screenagent::ScreenAgent,
     &pc_tracker::PcTracker,
+    &terminal_bench::TerminalBench,
+    &asciicast::Asciicast,
+    &atif::Atif,
+    &claude_code::ClaudeCode,
+    &livemcp::LiveMcp,
+    &tau_bench::TauBench,
+    &webdancer::WebDancer,
+    &openhands_llm::OpenHandsLlm,
+    &cline::Cline,
+    &mini_swe::MiniSwe,
+    &webvoyager::WebVoyager,
     &chat::Chat,
     &sharegpt::ShareGpt,
 ];
@@ -65,7 +96,12 @@ pub fn formats() -> Vec<FormatInfo> {
 
 /// The names of all formats, for errors.
 pub(crate) fn names() -> String {
-    SOURCES.iter().map(|source| source.name()).collect::<Vec<_>>().join(", ")
+    names_of(SOURCES)
+}
+
+/// The names of some formats.
+pub(crate) fn names_of(formats: &[&dyn Source]) -> String {
+    formats.iter().map(|source| source.name()).collect::<Vec<_>>().join(", ")
 }
 
 /// The format of this name.
@@ -73,15 +109,20 @@ pub(crate) fn by_name(name: &str) -> Option<&'static dyn Source> {
     SOURCES.iter().copied().find(|source| source.name() == name)
 }
 
+/// Every format of logs.
+pub(crate) fn all() -> &'static [&'static dyn Source] {
+    SOURCES
+}
+
 /// The format of this row, whatever file it is in.
-pub(crate) fn detect_row(row: &str) -> Option<&'static dyn Source> {
-    let is_row = |source: &&&'static dyn Source| source.shape() == Shape::Row;
-    SOURCES.iter().filter(is_row).copied().find(|source| source.detects(&Piece::Row(row)))
+pub(crate) fn detect_row<'s>(formats: &[&'s dyn Source], row: &str) -> Option<&'s dyn Source> {
+    let rows = formats.iter().copied().filter(|source| source.shape() == Shape::Row);
+    rows.into_iter().find(|source| source.detects(&Piece::Row(row)))
 }
 
 /// The format of a file from its head: one for whole files, or one for rows by the first row.
-pub(crate) fn detect_file(file: &FilePiece<'_>) -> Option<&'static dyn Source> {
-    SOURCES.iter().copied().find(|source| match source.shape() {
+pub(crate) fn detect_file<'s>(formats: &[&'s dyn Source], file: &FilePiece<'_>) -> Option<&'s dyn Source> {
+    formats.iter().copied().find(|source| match source.shape() {
         Shape::Row => file.first_row.is_some_and(|row| source.detects(&Piece::Row(row))),
         Shape::File => source.detects(&Piece::File(file)),
         Shape::Folder => false,
@@ -89,9 +130,9 @@ pub(crate) fn detect_file(file: &FilePiece<'_>) -> Option<&'static dyn Source> {
 }
 
 /// The format of a folder.
-pub(crate) fn detect_folder(folder: &FolderPiece<'_>) -> Option<&'static dyn Source> {
-    let is_folder = |source: &&&'static dyn Source| source.shape() == Shape::Folder;
-    SOURCES.iter().filter(is_folder).copied().find(|source| source.detects(&Piece::Folder(folder)))
+pub(crate) fn detect_folder<'s>(formats: &[&'s dyn Source], folder: &FolderPiece<'_>) -> Option<&'s dyn Source> {
+    let folders = formats.iter().copied().filter(|source| source.shape() == Shape::Folder);
+    folders.into_iter().find(|source| source.detects(&Piece::Folder(folder)))
 }
 
 /// Where a piece comes from.
@@ -142,7 +183,7 @@ pub(crate) struct Draft {
     pub(crate) format: &'static str,
     /// Name of the source, where the piece says.
     pub(crate) source: Option<String>,
-    /// The kind of environment; without it, `terminal` where half of the actions are commands, else `mcp`.
+    /// The kind of environment; without it, [`domain::guess`].
     pub(crate) domain: Option<Domain>,
     /// What may not be split between training and evaluation; without it, the hash of the normalised task.
     pub(crate) task_group: Option<String>,
@@ -160,8 +201,10 @@ impl Draft {
         }
         for (index, turn) in self.turns.iter_mut().enumerate() {
             turn.index = index as u32;
+            blob::shorten(&mut turn.observation);
+            blob::shorten(&mut turn.action);
         }
-        let domain = self.domain.unwrap_or_else(|| guess_domain(&self.turns));
+        let domain = self.domain.unwrap_or_else(|| domain::guess(&self.turns));
         Ok(Trajectory {
             trajectory_id: trajectory_id(&self.system, &self.turns),
             source: self.source.unwrap_or_else(|| origin.source.into()),
@@ -183,25 +226,34 @@ impl Draft {
 pub(crate) struct Facts {
     /// Name of the format.
     pub(crate) format: &'static str,
-    /// The agent's own system prompt, the task of last resort.
+    /// The agent's own system prompt: the action space where the row lists no tools, the task of last resort.
     pub(crate) agent_prompt: String,
+}
+
+impl Facts {
+    pub(crate) fn of(format: &'static str, agent_prompt: String) -> Self {
+        Self { format, agent_prompt }
+    }
 }
 
 /// A trajectory from the fields of a row and its finished episode, ready to change where a source knows better.
 ///
-/// The task is the field `task`, else the user's words before the first action. The task group is the field
-/// `task_group`, else the hash of the task in lower case with single spaces. The domain is the field `domain`, else
-/// `terminal` where half of the actions are commands, else `mcp`.
+/// The task is the field `task`, else the user's words before the first action, else the agent's system prompt. The
+/// action space is the field `tools`, else that prompt. The task group is the field `task_group`, else `instance_id`,
+/// else the hash of the task in lower case with single spaces. The domain is the field `domain`, else guessed from the
+/// tools called ([`domain::guess`]).
 pub(crate) fn assemble(fields: &Fields<'_>, facts: Facts, finished: Finished) -> Result<Draft, Refusal> {
     let Finished { task, turns, counts } = finished;
     if turns.is_empty() {
         let calls = counts.get("calls_without_a_result").copied().unwrap_or(0);
         return Err(Refusal::new("no_turns", format!("no action with a result; {calls} calls have none")));
     }
-    let task = Some(task).filter(|task| !task.trim().is_empty());
+    let task = json::text(fields, "task").ok().flatten().or(Some(task).filter(|task| !task.trim().is_empty()));
+    let prompt = Some(facts.agent_prompt).filter(|prompt| !prompt.trim().is_empty());
+    let action_space = action_space(fields).or_else(|| prompt.clone().filter(|_| task.is_some()));
     let system = System {
-        task_description: json::text(fields, "task")?.or(task).unwrap_or(facts.agent_prompt),
-        action_space: action_space(fields),
+        task_description: task.or(prompt).unwrap_or_default(),
+        action_space,
         initial_state: json::text(fields, "initial_state")?,
         demonstrations: Vec::new(),
         simulation_instruction: json::text(fields, "simulation_instruction")?,
@@ -211,11 +263,12 @@ pub(crate) fn assemble(fields: &Fields<'_>, facts: Facts, finished: Finished) ->
         reward: json::number(fields, "reward")?,
         success: json::boolean(fields, "success")?.or(json::boolean(fields, "resolved")?),
     };
+    let group = |name: &str| json::text(fields, name).ok().flatten().filter(|group| !group.is_empty());
     Ok(Draft {
         format: facts.format,
         source: json::text(fields, "source")?,
         domain: domain.map_err(|detail| Refusal::new("domain", detail))?,
-        task_group: json::text(fields, "task_group")?,
+        task_group: json::text(fields, "task_group")?.or_else(|| group("instance_id")),
         licence: json::text(fields, "license")?.or(json::text(fields, "licence")?),
         system,
         turns,
@@ -231,11 +284,6 @@ fn action_space(fields: &Fields<'_>) -> Option<String> {
         json::Value::Text(text) => Some(text),
         _ => Some(raw.to_string()),
     }
-}
-
-fn guess_domain(turns: &[Turn]) -> Domain {
-    let commands = turns.iter().filter(|turn| turn.action_kind == ActionKind::Command).count();
-    if 2 * commands >= turns.len() { Domain::Terminal } else { Domain::Mcp }
 }
 
 /// The group of a task that has no name: the same words in another case or spacing are the same task.

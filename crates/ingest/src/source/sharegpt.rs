@@ -6,8 +6,8 @@
 use serde_json::value::RawValue;
 
 use super::content::split_thoughts;
-use super::{Facts, FormatInfo, Origin, Source, assemble};
-use crate::episode::{Answer, Call, Episode};
+use super::{Facts, FormatInfo, Origin, Source, assemble, tags};
+use crate::episode::{Answer, Episode};
 use crate::json::{self, Fields, Value};
 use crate::piece::{Piece, Shape, Sink};
 use crate::refusal::Refusal;
@@ -53,7 +53,7 @@ impl Source for ShareGpt {
             add_message(&message, &mut episode, &mut agent_prompt)
                 .map_err(|refusal| Refusal { detail: format!("conversations[{at}]: {}", refusal.detail), ..refusal })?;
         }
-        let facts = Facts { format: self.name(), agent_prompt: agent_prompt.join("\n\n") };
+        let facts = Facts::of(self.name(), agent_prompt.join("\n\n"));
         let finished = episode.finish();
         out.add_counts(&finished.counts);
         out.push(assemble(&fields, facts, finished)?.finish(origin)?);
@@ -81,68 +81,33 @@ fn add_message(message: &Fields<'_>, episode: &mut Episode, agent_prompt: &mut V
     let value = json::text(message, "value")?.unwrap_or_default();
     match role.as_str() {
         "system" => agent_prompt.push(value),
-        "human" | "user" if value.contains("<tool_response>") => add_responses(&value, episode),
+        "human" | "user" if value.contains("<tool_response>") => add_answers(&value, episode),
         "human" | "user" => episode.user(value),
         "gpt" | "assistant" | "model" => add_words(&value, episode)?,
         "function_call" | "tool_call" => {
             episode.start_batch();
-            add_calls(&value, episode)?;
+            tags::json_calls(&value)?.into_iter().for_each(|call| episode.call(call));
         }
-        "observation" | "tool" | "function" if value.contains("<tool_response>") => add_responses(&value, episode),
+        "observation" | "tool" | "function" if value.contains("<tool_response>") => add_answers(&value, episode),
         "observation" | "tool" | "function" => episode.answer(Answer { text: value, ..Answer::default() }),
         _ => return Err(Refusal::new("role", format!("unknown role `{role}`"))),
     }
     Ok(())
 }
 
+fn add_answers(value: &str, episode: &mut Episode) {
+    tags::answers(value).into_iter().for_each(|answer| episode.answer(answer));
+}
+
 /// Words of the agent, thoughts and `<tool_call>` blocks in them.
 fn add_words(value: &str, episode: &mut Episode) -> Result<(), Refusal> {
     let (thoughts, words) = split_thoughts(value);
     thoughts.iter().for_each(|text| episode.thoughts(text));
-    let (blocks, words) = split_tag(&words, "<tool_call>", "</tool_call>");
+    let (calls, words) = tags::calls(&words)?;
     episode.thoughts(&words);
-    if !blocks.is_empty() {
+    if !calls.is_empty() {
         episode.start_batch();
     }
-    blocks.iter().try_for_each(|block| add_calls(block, episode))
-}
-
-/// One call or a list of calls as JSON.
-fn add_calls(text: &str, episode: &mut Episode) -> Result<(), Refusal> {
-    match Value::parse(text.trim()).map_err(|error| Refusal::new("call_json", error.to_string()))? {
-        Value::List(items) => items.iter().try_for_each(|item| add_calls(item.get(), episode)),
-        Value::Object(fields) => {
-            let name = json::text(&fields, "name")?.unwrap_or_default();
-            if name.is_empty() {
-                return Err(Refusal::new("call_name", "a call without the name of its tool"));
-            }
-            let arguments = fields.get("arguments").map(|raw| raw.get().to_string());
-            episode.call(Call { id: None, name, arguments });
-            Ok(())
-        }
-        other => Err(Refusal::field_type("call", "an object", other.kind())),
-    }
-}
-
-fn add_responses(value: &str, episode: &mut Episode) {
-    let (blocks, _) = split_tag(value, "<tool_response>", "</tool_response>");
-    for block in blocks {
-        let text = block.strip_prefix('\n').unwrap_or(&block);
-        let text = text.strip_suffix('\n').unwrap_or(text).to_string();
-        episode.answer(Answer { text, ..Answer::default() });
-    }
-}
-
-/// The insides of all blocks of a tag, and the text around them.
-fn split_tag(text: &str, open: &str, close: &str) -> (Vec<String>, String) {
-    let (mut blocks, mut around, mut rest) = (Vec::new(), String::new(), text);
-    while let Some(start) = rest.find(open) {
-        around.push_str(&rest[..start]);
-        let inner = &rest[start + open.len()..];
-        let end = inner.find(close);
-        blocks.push(inner[..end.unwrap_or(inner.len())].to_string());
-        rest = end.map_or("", |end| &inner[end + close.len()..]);
-    }
-    around.push_str(rest);
-    (blocks, around)
+    calls.into_iter().for_each(|call| episode.call(call));
+    Ok(())
 }

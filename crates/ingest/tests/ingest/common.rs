@@ -28,7 +28,7 @@ impl Output {
 }
 
 pub(crate) fn config(inputs: &[PathBuf]) -> IngestConfig {
-    IngestConfig { inputs: inputs.to_vec(), format: None, max_reject_share: 1.0, strict: false }
+    IngestConfig { inputs: inputs.to_vec(), format: None, map: None, max_reject_share: 1.0, strict: false }
 }
 
 /// Ingests with a config and reads what was written.
