@@ -353,3 +353,14 @@ fn base64_in_an_observation_becomes_its_length_and_hash() {
         "{observation}"
     );
 }
+
+#[test]
+fn agent_world_bench_rows_are_turns_with_the_state_before_them() {
+    let row = r####"{"task": "held/os", "id": 4, "system_str": "You are a desktop.", "prompt": ["### Turn 1\n**Current State:** a window\n\n**Action:**\n```python\nclick(3)\n```\n", "**Action:**\n{\"name\": \"wait\"}"], "response": ["**Environment Observation:**\nanother window", "same"], "turn_idx": 2, "total_turns": 5}"####;
+    let output = ingest_text("os_test.jsonl", row);
+    let trajectory = output.only();
+    assert_eq!((trajectory.domain, trajectory.task_group.as_str()), (Domain::Os, "agentworldbench/4"));
+    assert_eq!(trajectory.turns[0].pre_state.as_deref(), Some("a window"));
+    assert_eq!(pairs(&output), [[pair("click(3)", "another window"), pair("{\"name\": \"wait\"}", "same")]]);
+    assert_eq!(trajectory.turns[1].action_kind, ActionKind::ToolCall);
+}

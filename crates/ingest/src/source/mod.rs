@@ -11,6 +11,7 @@ mod android_elements;
 mod android_history;
 mod android_world;
 mod autodroid;
+mod agentworld;
 mod asciicast;
 mod atif;
 mod blob;
@@ -65,6 +66,7 @@ static SOURCES: &[&dyn Source] = &[
     &pc_tracker::PcTracker,
     &terminal_bench::TerminalBench,
     &asciicast::Asciicast,
+    &agentworld::AgentWorld,
     &atif::Atif,
     &claude_code::ClaudeCode,
     &livemcp::LiveMcp,
