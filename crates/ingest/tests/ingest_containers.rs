@@ -471,7 +471,7 @@ fn mutate(bytes: &[u8], numbers: &mut Numbers) -> Vec<u8> {
 fn no_bytes_make_a_reader_panic() {
     let mut numbers = Numbers(4);
     let formats = worldloom_ingest::formats();
-    for format in formats.iter().filter(|format| !format.example.is_empty()) {
+    for format in formats.iter().filter(|format| !format.description.starts_with("A folder")) {
         let whole = read_bytes("x.jsonl", format.example.clone().into_bytes(), None).unwrap();
         assert_eq!(whole.0.len(), 1, "{}", format.name);
         for _ in 0..150 {

@@ -151,14 +151,6 @@ fn asciinema_fixtures_give_their_one_session_and_a_reason_for_each_other() {
     assert_eq!(output.trajectories[2].task_group, output.trajectories[3].task_group);
     assert_eq!((output.trajectories[0].turns.len(), output.trajectories[0].turns[0].action.as_str()), (1, "\r"));
     assert!(output.trajectories[2].turns[0].action.starts_with("# Welcome to asciinema!"));
-    eprintln!(
-        "{:?}",
-        output
-            .trajectories
-            .iter()
-            .map(|t| t.turns.iter().map(|u| (u.action.clone(), u.observation.clone())).collect::<Vec<_>>())
-            .collect::<Vec<_>>()
-    );
 }
 
 /// Four of the five show a prompt; htop is recorded from inside and its keys were not.
@@ -166,13 +158,6 @@ fn asciinema_fixtures_give_their_one_session_and_a_reason_for_each_other() {
 fn termtosvg_recordings_are_commands_and_screens() {
     let Some(folder) = real("asciicast-termtosvg") else { return };
     let output = ingest(&config(&[folder])).unwrap();
-    for trajectory in &output.trajectories {
-        eprintln!("{} {}", trajectory.source_path, trajectory.turns.len());
-        trajectory
-            .turns
-            .iter()
-            .for_each(|turn| eprintln!("  > {:?}\n  {:.300?} {:?}", turn.action, turn.observation, turn.flags));
-    }
     let found: Vec<_> = output
         .trajectories
         .iter()

@@ -30,8 +30,9 @@ impl Source for TerminalBench {
     fn info(&self) -> FormatInfo {
         FormatInfo {
             name: self.name().into(),
-            description: "terminal-bench run folders: results.json, sessions/agent.cast, agent-logs/episode-*".into(),
-            example: String::new(),
+            description: "A folder of a terminal-bench run: results.json, sessions/agent.cast, agent-logs/episode-*"
+                .into(),
+            example: r#"{"task_id": "bake", "instruction": "Bake it.", "is_resolved": true}"#.into(),
         }
     }
 
