@@ -83,8 +83,10 @@ impl Keys {
 
     /// A number that stands at the top, in `rope_parameters`, or in both alike.
     fn rotary_number(&mut self, key: &str) -> Result<Option<f64>, Error> {
-        let nested = self.0.get("rope_parameters").and_then(|nested| nested.get(key)).and_then(Value::as_f64);
-        match (nested, self.optional::<f64>(key)?) {
+        let nested = self.0.get("rope_parameters").and_then(|nested| nested.get(key)).filter(|value| !value.is_null());
+        let number =
+            |value: &Value| value.as_f64().ok_or_else(|| invalid(&format!("rope_parameters.{key}"), value, "a number"));
+        match (nested.map(number).transpose()?, self.optional::<f64>(key)?) {
             (Some(nested), Some(top)) if nested != top => {
                 Err(invalid(key, top, &format!("{nested}, as in `rope_parameters`")))
             }

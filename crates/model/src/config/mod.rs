@@ -201,6 +201,9 @@ impl ModelConfig {
     }
 }
 
+/// More than any decoder has; a wrong number must not become so many parts.
+const MOST_LAYERS: usize = 1 << 16;
+
 fn parse(text: &str, origin: &str) -> Result<ModelConfig, Error> {
     let object: Map<String, Value> =
         serde_json::from_str(text).map_err(|source| Error::ConfigSyntax { origin: origin.to_owned(), source })?;
@@ -215,15 +218,22 @@ fn parse(text: &str, origin: &str) -> Result<ModelConfig, Error> {
     let (rope_theta, partial_rotary_factor) = keys.rotary(family)?;
     let rope_scaling = keys.rope_scaling(family)?;
     let num_hidden_layers = keys.required("num_hidden_layers")?;
+    if num_hidden_layers > MOST_LAYERS {
+        return Err(invalid("num_hidden_layers", num_hidden_layers, &format!("at most {MOST_LAYERS}")));
+    }
+    let design = (family.design)(&keys, num_hidden_layers)?;
     let (hidden_size, num_attention_heads): (usize, usize) =
         (keys.required("hidden_size")?, keys.required("num_attention_heads")?);
     let head_dim = family.default_head_dim.unwrap_or(hidden_size / num_attention_heads.max(1));
     let config = ModelConfig {
-        design: (family.design)(&keys, num_hidden_layers)?,
         model_type,
         vocab_size: keys.required("vocab_size")?,
         hidden_size,
-        intermediate_size: keys.optional("intermediate_size")?.unwrap_or(0),
+        intermediate_size: match design.has_dense_layer() {
+            true => keys.required("intermediate_size")?,
+            false => keys.optional("intermediate_size")?.unwrap_or(0),
+        },
+        design,
         num_hidden_layers,
         num_attention_heads,
         // From here on, the defaults are those of the published configuration classes: files may leave them out.

@@ -63,6 +63,8 @@ fn a_config_that_asks_for_another_computation_is_refused_by_the_key() {
         ("vocab_size", serde_json::json!("many"), "vocab_size"),
         ("vocab_size", serde_json::Value::Null, "vocab_size"),
         ("rope_theta", serde_json::json!(5.0), "rope_theta"),
+        ("rope_parameters", serde_json::json!({"rope_theta": "large"}), "rope_parameters.rope_theta"),
+        ("intermediate_size", serde_json::Value::Null, "intermediate_size"),
     ];
     for (key, value, named) in refused {
         let error = changed(key, value.clone()).expect_err(&format!("{key} = {value}"));
@@ -148,6 +150,7 @@ fn layers_are_of_the_kinds_that_the_config_says() {
     assert_eq!(found(types, "qwen3_5_moe_text"), "ADDA");
     assert!(kinds(types, "qwen3").unwrap_err().contains("`layer_types[1]`"), "no hybrid");
     for (change, family, named) in [
+        (r#"{"num_hidden_layers": 1000000000000}"#, "qwen3_moe", "num_hidden_layers"),
         (r#"{"decoder_sparse_step": 0}"#, "qwen3_moe", "decoder_sparse_step"),
         (r#"{"num_experts_per_tok": 6}"#, "qwen3_moe", "num_experts_per_tok"),
         (r#"{"num_experts": null}"#, "qwen3_moe", "num_experts"),
