@@ -20,6 +20,10 @@ test:
 bench:
     cargo run --release --example step
 
+# One training step, ours against PyTorch's on the same weights; needs `pip install -r bench/peers/requirements.txt`.
+bench-step:
+    python3 bench/peers/cpt_step.py
+
 # The bundled sample again, from its seed.
 sample:
     cargo run --release -- record terminal --episodes 8400 --seed 1 --out data/terminal-sample.jsonl.zst

@@ -1,4 +1,6 @@
-//! Times training steps: `cargo run --release --example step -- [small|medium] [steps]`.
+//! Times training steps: `cargo run --release --example step -- [small|medium|MODEL_FOLDER] [steps]`.
+//!
+//! A folder is loaded and trained at 4 rows; `bench/peers/cpt_step.py` compares it with PyTorch.
 //!
 //! Run it with `MIMALLOC_PURGE_DELAY=-1`, as the program sets for itself, and `RAYON_NUM_THREADS` for the threads.
 
@@ -6,7 +8,7 @@ use burn::tensor::Device;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use worldloom_kernels::{AdamWStep, adamw};
-use worldloom_model::{Decoder, Gradients, Layout, ModelConfig, token_tensor};
+use worldloom_model::{Decoder, Gradients, Layout, ModelConfig, load, token_tensor};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -43,7 +45,12 @@ fn main() {
     let shape = if arguments.first().is_some_and(|name| name == "medium") { MEDIUM } else { SMALL };
     let steps: u64 = arguments.get(1).and_then(|steps| steps.parse().ok()).unwrap_or(10);
     let device = Device::flex().autodiff();
-    let mut decoder = Decoder::init(&config(&shape), 1, &device);
+    let folder = arguments.first().map(std::path::Path::new).filter(|path| path.is_dir());
+    let (mut decoder, shape) = match folder.map(|folder| load(folder, &device)) {
+        None => (Decoder::init(&config(&shape), 1, &device), shape),
+        Some(Ok((decoder, config))) => (decoder, Shape { vocab_size: config.vocab_size, ..MEDIUM }),
+        Some(Err(error)) => return report(&mut std::io::stdout(), error.to_string()),
+    };
     let mut out = std::io::stdout();
     report(&mut out, format!("{} parameters, {} x {SEQ} tokens", decoder.num_parameters(), shape.batch));
     let num_tokens = shape.batch * SEQ;
@@ -94,6 +101,16 @@ fn main() {
             ),
         );
     }
+    if let Some(kilobytes) = peak_kilobytes() {
+        report(&mut out, format!("peak {kilobytes}"));
+    }
+}
+
+/// The most memory this process had, where the system says.
+fn peak_kilobytes() -> Option<u64> {
+    let status = fs_err::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 fn report(out: &mut impl std::io::Write, line: String) {
