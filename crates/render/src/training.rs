@@ -23,7 +23,7 @@ use crate::template::Templates;
 use crate::tokenizer::{END_OF_TEXT, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, Tokenizer, failed};
 
 /// Qwen's pre-tokenizer: a word takes the one character before it along, be it a space, a slash or a quote.
-const QWEN_SPLIT: &str =
+pub(crate) const QWEN_SPLIT: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// A word is a piece of its own, whatever stands before it; so are a digit, an escape such as `\n`, a line break, and
 /// Markdown's headings and fences, which frame every turn.

@@ -6,10 +6,9 @@ use std::path::Path;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use worldloom_model::SaveDType;
 use worldloom_render::Tokenizer;
 
-use super::{Counts, Role, Step, StepContext, copy_tokenizer, model_folder, resolve_as};
+use super::{Counts, Role, Step, StepContext, StoredType, copy_tokenizer, model_folder, resolve_as};
 use crate::config::UserError;
 use crate::device::open_device;
 
@@ -19,31 +18,7 @@ struct ExportConfig {
     /// Name for the model card.
     name: String,
     /// Type of the written weights.
-    dtype: ExportType,
-}
-
-/// `f32` is exact, `bf16` rounds to nearest.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum ExportType {
-    F32,
-    Bf16,
-}
-
-impl ExportType {
-    fn save_dtype(self) -> SaveDType {
-        match self {
-            ExportType::F32 => SaveDType::F32,
-            ExportType::Bf16 => SaveDType::BF16,
-        }
-    }
-
-    fn round(self, value: f32) -> f32 {
-        match self {
-            ExportType::F32 => value,
-            ExportType::Bf16 => half::bf16::from_f32(value).to_f32(),
-        }
-    }
+    dtype: StoredType,
 }
 
 /// Writes the folder that other programs load.
@@ -107,13 +82,15 @@ fn weights(decoder: &worldloom_model::Decoder) -> BTreeMap<String, Vec<f32>> {
 }
 
 /// Bit for bit in float32; to the rounding of the asked type otherwise.
-fn compare(ours: &BTreeMap<String, Vec<f32>>, read: &BTreeMap<String, Vec<f32>>, dtype: ExportType) -> Result<()> {
+fn compare(ours: &BTreeMap<String, Vec<f32>>, read: &BTreeMap<String, Vec<f32>>, dtype: StoredType) -> Result<()> {
     if ours.keys().ne(read.keys()) {
         return Err(UserError::new("the export read back has other tensors than the model").into());
     }
     for (name, values) in ours {
-        let differs =
-            values.iter().zip(&read[name]).find(|(ours, read)| dtype.round(**ours).to_bits() != read.to_bits());
+        let differs = values
+            .iter()
+            .zip(&read[name])
+            .find(|(ours, read)| dtype.save_dtype().round(**ours).to_bits() != read.to_bits());
         if let Some((ours, read)) = differs {
             let message = format!("the export read back differs in `{name}`: {read} for {ours}");
             return Err(UserError::new(message).into());

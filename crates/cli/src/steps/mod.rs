@@ -6,6 +6,7 @@ mod data;
 mod evaluate;
 mod export;
 mod ingest;
+mod import;
 mod model;
 mod report;
 mod rl;
@@ -20,6 +21,7 @@ use anyhow::Result;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use worldloom_model::SaveDType;
 use worldloom_schema::InputRef;
 
 pub(crate) use ingest::store_access;
@@ -36,16 +38,23 @@ pub(crate) struct Role {
     /// The kind of artifact it must be; none: checked by the step.
     pub(crate) artifact: Option<&'static str>,
     pub(crate) required: bool,
+    /// Whether the command takes it as an argument of its own, without a flag.
+    pub(crate) positional: bool,
     pub(crate) help: &'static str,
 }
 
 impl Role {
     const fn required(name: &'static str, artifact: Option<&'static str>, help: &'static str) -> Self {
-        Self { name, artifact, required: true, help }
+        Self { name, artifact, required: true, positional: false, help }
+    }
+
+    /// The file that a command is about: `import gguf FILE`.
+    const fn file(name: &'static str, help: &'static str) -> Self {
+        Self { name, artifact: None, required: true, positional: true, help }
     }
 
     const fn optional(name: &'static str, artifact: Option<&'static str>, help: &'static str) -> Self {
-        Self { name, artifact, required: false, help }
+        Self { name, artifact, required: false, positional: false, help }
     }
 }
 
@@ -118,6 +127,7 @@ pub(crate) const STEPS: &[&dyn Step] = &[
     &data::TokenizerTrain,
     &data::Render,
     &model::Init,
+    &import::ImportGguf,
     &supervised::Supervised { name: "train cpt", about: "Continued pretraining on token shards" },
     &supervised::Supervised { name: "train sft", about: "Supervised fine-tuning on token shards" },
     &rl::Rl,
@@ -153,6 +163,25 @@ fn rebase(base: &Path, path: &Path) -> PathBuf {
 fn model_folder(artifact: &Path) -> PathBuf {
     let inner = artifact.join("model");
     if inner.join("config.json").exists() { inner } else { artifact.into() }
+}
+
+/// Type of written weights: `f32` is exact, `bf16` and `f16` round to nearest.
+#[derive(Debug, Clone, Copy, Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum StoredType {
+    F32,
+    Bf16,
+    F16,
+}
+
+impl StoredType {
+    fn save_dtype(self) -> SaveDType {
+        match self {
+            StoredType::F32 => SaveDType::F32,
+            StoredType::Bf16 => SaveDType::BF16,
+            StoredType::F16 => SaveDType::F16,
+        }
+    }
 }
 
 /// Puts the tokenizer's files beside a model.

@@ -4,6 +4,7 @@
 
 mod chat;
 mod control;
+mod gguf;
 mod rows;
 mod spans;
 mod support;
