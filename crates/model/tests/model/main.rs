@@ -10,5 +10,6 @@ mod golden;
 mod gradients;
 mod isolation;
 mod ops;
+mod smollm2;
 mod support;
 mod weights;

@@ -1,6 +1,7 @@
 //! Tokenizers out of the vocabulary of a GGUF: the same ids as the tokenizer that the vocabulary came from.
 
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use worldloom_render::{GgufVocabulary, Tokenizer};
 
@@ -22,25 +23,23 @@ impl Lists {
         let added = tokenizer["added_tokens"].as_array().unwrap();
         let added_id = |token: &Value| token["id"].as_u64().unwrap();
         tokens.extend(added.iter().map(|token| (added_id(token), token["content"].as_str().unwrap().to_owned())));
-        tokens.sort();
-        tokens.dedup();
+        let by_id: BTreeMap<u64, String> = tokens.into_iter().collect();
+        let ids = 0..=*by_id.keys().last().unwrap();
         let kind_of = |id: u64| match added.iter().find(|token| added_id(token) == id) {
-            None => 1,
-            Some(token) => {
-                if token["special"] == true {
-                    3
-                } else {
-                    4
-                }
-            }
+            Some(token) if token["special"] == true => 3,
+            Some(_) => 4,
+            None if by_id.contains_key(&id) => 1,
+            None => 5,
         };
-        let kinds = tokens.iter().map(|(id, _)| kind_of(*id)).collect();
+        let kinds = ids.clone().map(kind_of).collect();
+        // As converters do, ids that nothing has are padded.
+        let tokens = ids.map(|id| by_id.get(&id).cloned().unwrap_or_else(|| format!("[PAD{id}]"))).collect();
         let merge = |merge: &Value| match merge {
             Value::String(text) => text.clone(),
             pair => format!("{} {}", pair[0].as_str().unwrap(), pair[1].as_str().unwrap()),
         };
         let merges = tokenizer["model"]["merges"].as_array().unwrap().iter().map(merge).collect();
-        Lists { tokens: tokens.into_iter().map(|(_, token)| token).collect(), kinds, merges }
+        Lists { tokens, kinds, merges }
     }
 
     fn vocabulary<'a>(&'a self, pre: &'a str) -> GgufVocabulary<'a> {
