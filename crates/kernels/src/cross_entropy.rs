@@ -33,7 +33,7 @@ pub struct Loss {
 pub struct LossGradients {
     /// To the hidden states, `[rows, width]`.
     pub hidden: Vec<f32>,
-    /// To the projection, `[vocabulary, width]`.
+    /// To the projection, `[vocabulary, width]`; empty where it is not wanted.
     pub weight: Vec<f32>,
 }
 
@@ -52,6 +52,18 @@ pub fn linear_cross_entropy_with_gradients(
     let mut gradients = LossGradients { hidden: vec![0f32; hidden.len()], weight: vec![0f32; weight.len()] };
     let loss = compute(hidden, weight, width, targets, Some(&mut gradients));
     (loss, gradients)
+}
+
+/// The loss with its gradient to the hidden states alone, for a projection that is not trained.
+pub fn linear_cross_entropy_with_hidden_gradient(
+    hidden: &[f32],
+    weight: &[f32],
+    width: usize,
+    targets: Targets<'_>,
+) -> (Loss, Vec<f32>) {
+    let mut gradients = LossGradients { hidden: vec![0f32; hidden.len()], weight: Vec::new() };
+    let loss = compute(hidden, weight, width, targets, Some(&mut gradients));
+    (loss, gradients.hidden)
 }
 
 fn compute(
@@ -124,5 +136,7 @@ fn add_gradients(
     for (&row, dinput) in rows.iter().zip(dinputs.chunks_exact(width)) {
         gradients.hidden[row * width..][..width].copy_from_slice(dinput);
     }
-    multiply_accumulate(&mut gradients.weight, dlogits.transposed(), inputs, 1.0, Threads::Pool);
+    if !gradients.weight.is_empty() {
+        multiply_accumulate(&mut gradients.weight, dlogits.transposed(), inputs, 1.0, Threads::Pool);
+    }
 }

@@ -3,7 +3,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use worldloom_kernels::attention::{Attended, Heads, attention, attention_backward};
-use worldloom_kernels::cross_entropy::{Targets, linear_cross_entropy_with_gradients};
+use worldloom_kernels::cross_entropy::{
+    Targets, linear_cross_entropy_with_gradients, linear_cross_entropy_with_hidden_gradient,
+};
 use worldloom_kernels::embedding::embedding_backward;
 use worldloom_kernels::matmul::{Matrix, Threads, linear, linear_backward_input, linear_backward_weight, multiply};
 use worldloom_kernels::norm::{rms_norm, rms_norm_backward};
@@ -156,6 +158,8 @@ fn cross_entropy_has_the_same_bits_for_any_number_of_threads() {
     same_bits("cross entropy", || {
         let targets = Targets { tokens: &tokens, weights: &weights, temperature: 1.0 };
         let (loss, gradients) = linear_cross_entropy_with_gradients(&hidden, &weight, width, targets);
+        let alone = linear_cross_entropy_with_hidden_gradient(&hidden, &weight, width, targets);
+        assert!(alone == (loss.clone(), gradients.hidden.clone()), "a projection that is not trained changes nothing");
         vec![vec![loss.total], loss.nll, gradients.hidden, gradients.weight]
     });
 }

@@ -181,6 +181,20 @@ impl<B: Kernels> Backward<B, 2> for LinearCrossEntropy {
     }
 }
 
+/// As [`LinearCrossEntropy`], for a projection that is not trained: its gradient is not even made.
+#[derive(Debug)]
+struct FrozenLinearCrossEntropy;
+
+impl<B: Kernels> Backward<B, 1> for FrozenLinearCrossEntropy {
+    type State = Float<B>;
+
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let dy = grads.consume::<B>(&ops.node);
+        let gradient = B::scale_by_first(ops.state, &dy);
+        register::<B, 1>(grads, ops.parents.map(|parent| parent.map(|node| node.id)), [gradient]);
+    }
+}
+
 /// Hands each parent that wants a gradient its own.
 fn register<B: Kernels, const N: usize>(grads: &mut Gradients, parents: [Option<NodeId>; N], gradients: [Float<B>; N]) {
     for (parent, gradient) in parents.into_iter().zip(gradients) {
@@ -318,8 +332,26 @@ impl<B: Kernels + DecoderOps, C: CheckpointStrategy> DecoderOps for Autodiff<B, 
         row_weights: Float<Self>,
         temperature: f32,
     ) -> Float<Self> {
+        let is_weight_trained = weight.is_tracked();
         let ((hidden, hidden_node), (weight, weight_node)) = (hidden.into_parts(), weight.into_parts());
         let row_weights = row_weights.into_primitive();
+        if !is_weight_trained {
+            return match FrozenLinearCrossEntropy.prepare::<C>([hidden_node]).compute_bound().stateful() {
+                OpsKind::Tracked(prep) => {
+                    let [loss, dhidden] = B::linear_cross_entropy_with_hidden_gradient(
+                        &hidden,
+                        &weight,
+                        &targets,
+                        &row_weights,
+                        temperature,
+                    );
+                    prep.finish(dhidden, loss)
+                }
+                OpsKind::UnTracked(prep) => {
+                    prep.finish(B::linear_cross_entropy_forward(&hidden, &weight, &targets, &row_weights, temperature))
+                }
+            };
+        }
         match LinearCrossEntropy.prepare::<C>([hidden_node, weight_node]).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
                 let [loss, dhidden, dweight] =

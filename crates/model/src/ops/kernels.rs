@@ -87,6 +87,14 @@ pub trait Kernels: Backend {
         row_weights: &Float<Self>,
         temperature: f32,
     ) -> Float<Self>;
+    /// The same, with the total's gradient to the hidden states.
+    fn linear_cross_entropy_with_hidden_gradient(
+        hidden: &Float<Self>,
+        weight: &Float<Self>,
+        targets: &IntTensor<Self>,
+        row_weights: &Float<Self>,
+        temperature: f32,
+    ) -> [Float<Self>; 2];
     /// The same, with the total's gradients to the hidden states and the weight.
     fn linear_cross_entropy_with_gradients(
         hidden: &Float<Self>,

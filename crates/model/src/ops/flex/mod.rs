@@ -219,6 +219,23 @@ impl Kernels for Flex {
         total_then_rows(loss)
     }
 
+    fn linear_cross_entropy_with_hidden_gradient(
+        hidden: &FlexTensor,
+        weight: &FlexTensor,
+        targets: &FlexTensor,
+        row_weights: &FlexTensor,
+        temperature: f32,
+    ) -> [FlexTensor; 2] {
+        let targets = Targets { tokens: &integers(targets), weights: &floats(row_weights), temperature };
+        let (loss, gradient) = kernels::cross_entropy::linear_cross_entropy_with_hidden_gradient(
+            &floats(hidden),
+            &floats(weight),
+            last(weight),
+            targets,
+        );
+        [total_then_rows(loss), like(gradient, hidden)]
+    }
+
     fn linear_cross_entropy_with_gradients(
         hidden: &FlexTensor,
         weight: &FlexTensor,
