@@ -154,6 +154,11 @@ impl ModelConfig {
         (self.head_dim as f64 * self.partial_rotary_factor) as usize
     }
 
+    /// Whether the family publishes a layer's experts in two tensors for all.
+    pub(crate) fn has_fused_experts(&self) -> bool {
+        families::find(&self.model_type).is_some_and(|family| family.has_fused_experts)
+    }
+
     /// A norm of this model's kind.
     pub(crate) fn norm<E>(&self, source: &mut Source<'_, E>, path: &str, width: usize) -> Result<Norm, E> {
         Norm::new(source, path, width, self.rms_norm_eps, self.design.has_zero_centred_norms)

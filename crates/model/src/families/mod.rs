@@ -40,6 +40,8 @@ pub(crate) struct Family {
     pub(crate) has_axes: bool,
     /// Whether blocks may have a delta-net for attention.
     pub(crate) is_hybrid: bool,
+    /// Whether a layer's experts are published in two tensors for all, not three for each.
+    pub(crate) has_fused_experts: bool,
     /// Reads what else it computes, for so many layers.
     pub(crate) design: fn(&Keys, usize) -> Result<Design, Error>,
 }
@@ -54,6 +56,7 @@ const PLAIN: Family = Family {
     has_nested_rope: false,
     has_axes: false,
     is_hybrid: false,
+    has_fused_experts: false,
     design: |_, num_layers| Ok(Design::plain(num_layers)),
 };
 

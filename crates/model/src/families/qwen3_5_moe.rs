@@ -7,6 +7,7 @@ pub(super) const FAMILY: Family = Family {
     architecture: "Qwen3_5MoeForCausalLM",
     has_nested_rope: true,
     has_axes: true,
+    has_fused_experts: true,
     design: |keys, num_layers| {
         keys.only("norm_topk_prob", &true.into())?;
         with_experts(hybrid(keys, num_layers, false)?, keys, true, true)

@@ -43,8 +43,10 @@ pub fn save_with(decoder: &Decoder, config: &ModelConfig, dir: &Path, options: &
     decoder.for_each_parameter(&mut |name, shape, _| {
         parameters.push(ParameterShape { name: name.to_owned(), shape: shape.to_vec() });
     });
-    let plan = Plan::new(&parameters, &Spelling { is_text_part: false, is_fused: &|_| false });
     let others = options.other_parts.as_deref().map(Checkpoint::open).transpose()?;
+    let config = with_its_surroundings(config, options)?;
+    let is_fused = config.has_fused_experts();
+    let plan = Plan::new(&parameters, &Spelling { is_text_part: config.outer.is_some(), is_fused: &|_| is_fused });
     let mut tensors: Vec<Placed<'_>> =
         plan.tensors.iter().map(|(name, shape)| Placed::numbers(name, shape, options.dtype)).collect();
     for (name, stored) in others.iter().flat_map(|others| &others.tensors).filter(|(name, _)| is_other_part(name)) {
@@ -59,7 +61,16 @@ pub fn save_with(decoder: &Decoder, config: &ModelConfig, dir: &Path, options: &
             others.release(stored);
         }
     }
-    write_config(config, dir, options.dtype)
+    write_config(&config, dir, options.dtype)
+}
+
+/// A text decoder alone is a model of its own; with the other parts it is again what they came from.
+fn with_its_surroundings(config: &ModelConfig, options: &SaveOptions) -> Result<ModelConfig, Error> {
+    let outer = match &options.other_parts {
+        Some(dir) => ModelConfig::from_file(&dir.join(CONFIG))?.outer,
+        None => None,
+    };
+    Ok(ModelConfig { outer, ..config.clone() })
 }
 
 /// Writes `config.json` with the type of the numbers in it.

@@ -5,7 +5,7 @@ use burn::tensor::Device;
 use safetensors::{Dtype, SafeTensors};
 use std::path::Path;
 use tempfile::TempDir;
-use worldloom_model::{Decoder, Error, ModelConfig, SaveDType, load, save};
+use worldloom_model::{Decoder, Error, ModelConfig, SaveDType, SaveOptions, load, save, save_with};
 
 fn saved(tied: bool) -> TempDir {
     let (dir, config) = (tempfile::tempdir().unwrap(), small_config(tied));
@@ -58,7 +58,9 @@ fn save_then_load_is_the_identity() {
 
 #[test]
 fn a_published_checkpoint_saved_again_has_the_same_tensors() {
-    for case in ["qwen3-tied", "qwen3-untied", "qwen2-untied"] {
+    let dense = ["qwen3-tied", "qwen3-untied", "qwen2-untied", "qwen3_5-dense"];
+    let with_experts = ["qwen3-moe-norm", "qwen3-moe-nonorm", "qwen3-next", "qwen3_5-moe"];
+    for case in dense.into_iter().chain(with_experts) {
         let (decoder, config) = load(&golden_dir(case), &Device::flex()).unwrap();
         let dir = tempfile::tempdir().unwrap();
         save(&decoder, &config, dir.path(), SaveDType::F32).unwrap();
@@ -67,6 +69,58 @@ fn a_published_checkpoint_saved_again_has_the_same_tensors() {
         let (_, header) = SafeTensors::read_metadata(&bytes).unwrap();
         assert_eq!(header.metadata().as_ref().unwrap()["format"], "pt");
     }
+}
+
+#[test]
+fn experts_load_alike_from_two_tensors_for_all_and_from_three_for_each() {
+    let (fused, _) = load(&golden_dir("qwen3_5-moe"), &Device::flex()).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let from = golden_dir("qwen3_5-moe");
+    fs_err::copy(from.join("config.json"), dir.path().join("config.json")).unwrap();
+    fs_err::copy(from.join("model.per_expert.safetensors"), dir.path().join("model.safetensors")).unwrap();
+    let (each, config) = load(dir.path(), &Device::flex()).unwrap();
+    assert_eq!(bits(&each), bits(&fused));
+    // The family's published layout comes out, whichever came in.
+    let out = tempfile::tempdir().unwrap();
+    save(&each, &config, out.path(), SaveDType::F32).unwrap();
+    assert_eq!(read(&from.join("model.safetensors")), read(&out.path().join("model.safetensors")));
+    // An expert too few is missing, one too many unexpected.
+    let path = dir.path().join("model.safetensors");
+    let whole = read(&path);
+    let name = "model.layers.2.mlp.experts.3.up_proj.weight";
+    let mut changed = whole.clone();
+    let tensor = changed.remove(name).unwrap();
+    write(&path, &changed);
+    let error = load(dir.path(), &Device::flex()).unwrap_err();
+    assert!(matches!(&error, Error::MissingTensor { tensor, .. } if tensor == name), "{error}");
+    let mut changed = whole;
+    changed.insert(name.replace("experts.3", "experts.4"), tensor);
+    write(&path, &changed);
+    let error = load(dir.path(), &Device::flex()).unwrap_err();
+    assert!(matches!(&error, Error::UnexpectedTensors { tensors, .. } if tensors.len() == 1), "{error}");
+}
+
+#[test]
+fn a_vision_language_checkpoint_comes_back_whole_when_asked_and_as_its_text_model_otherwise() {
+    let from = golden_dir("qwen3_5-moe-vl");
+    let (decoder, config) = load(&from, &Device::flex()).unwrap();
+    let [whole, text] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let options = SaveOptions { other_parts: Some(from.clone()), ..SaveOptions::new(SaveDType::F32) };
+    save_with(&decoder, &config, whole.path(), &options).unwrap();
+    let tensors = |dir: &Path| read(&dir.join("model.safetensors"));
+    assert_eq!(tensors(whole.path()), tensors(&from));
+    let (again, read_config) = load(whole.path(), &Device::flex()).unwrap();
+    assert_eq!((bits(&again), read_config.outer.is_some()), (bits(&decoder), true));
+    save(&decoder, &config, text.path(), SaveDType::F32).unwrap();
+    let (alone, read_config) = load(text.path(), &Device::flex()).unwrap();
+    assert_eq!((bits(&alone), read_config.outer), (bits(&decoder), None));
+    assert!(tensors(text.path()).keys().all(|name| !name.contains("visual") && !name.contains("language_model")));
+    let written = fs_err::read_to_string(text.path().join("config.json")).unwrap();
+    assert!(written.contains("Qwen3_5MoeForCausalLM") && written.contains("qwen3_5_moe_text"), "{written}");
+    // From the text model alone, the whole is made again with the parts of the original.
+    let again = tempfile::tempdir().unwrap();
+    save_with(&alone, &ModelConfig { outer: None, ..config }, again.path(), &options).unwrap();
+    assert_eq!(tensors(again.path()), tensors(&from));
 }
 
 #[test]
