@@ -99,15 +99,35 @@ fn inspect() -> Command {
         .arg(limit.help("Show at most this many: of a page 100 evenly spread, of --json all, unless given"));
     let stats = of("stats", "Count trajectories by domain and source: turns, lengths, classes, errors, repetitions");
     Command::new("inspect")
-        .about("Look into data")
+        .about("Look into data and models")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(data)
         .subcommand(stats.arg(json("Print the figures as JSON")))
+        .subcommand(inspect_model())
 }
 
 fn each(id: &'static str, name: &'static str, help: &'static str) -> Arg {
     Arg::new(id).long(id).value_name(name).action(ArgAction::Append).help(help)
+}
+
+fn inspect_model() -> Command {
+    let number = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name("N").default_value(value).value_parser(value_parser!(u64)).help(help)
+    };
+    Command::new("model")
+        .about("Show what a model folder holds and what it takes in memory")
+        .arg(path("DIR", "Folder with `config.json`, or the artifact of a training").required(true))
+        .arg(number("context", "4096", "Tokens of the sequence that memory is counted for"))
+        .arg(number("rank", "16", "Rank of the adapters that memory is counted for"))
+        .arg(
+            Arg::new("targets")
+                .long("targets")
+                .value_name("REGEX")
+                .default_value("proj")
+                .help("Projections with an adapter, found in their paths"),
+        )
+        .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print JSON"))
 }
 
 /// `train cpt` becomes the subcommand `cpt` of `train`.

@@ -41,6 +41,8 @@ fn help_names_every_command_and_the_exit_codes() {
         "render",
         "train",
         "export",
+        "import",
+        "inspect",
         "evaluate",
         "report",
         "run",
@@ -115,6 +117,37 @@ fn every_pipeline_and_config_loads() {
             assert!(output.status.success(), "{file}: {}", stderr(&output));
         }
     }
+}
+
+#[test]
+fn a_model_is_inspected_and_exported_in_several_files_with_the_parts_beside_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let golden = "tests/golden/qwen3_5-moe-vl";
+    let summary = |dir: &str| -> serde_json::Value {
+        let output = worldloom(&["inspect", "model", dir, "--json"]);
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", stderr(&output)))
+    };
+    let before = summary(golden);
+    assert_eq!((&before["parameters"], &before["inside"]), (&97_524.into(), &"qwen3_5_moe".into()));
+    let text = worldloom(&["inspect", "model", golden, "--context", "100"]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    for words in ["97,524", "the text part of qwen3_5_moe", "passed over      23 tensors", "delta-net", "LoRA"] {
+        assert!(text.contains(words), "no `{words}` in: {text}");
+    }
+    let settings = ["--set", "name=x", "--set", "dtype=f32", "--set", "max_shard_bytes=100000"];
+    let arguments = ["export", "--model", golden, "--other-parts", golden, "--out", &path("whole")];
+    let output = worldloom(&[&arguments[..], &settings[..]].concat());
+    assert!(output.status.success(), "{}", stderr(&output));
+    let after = summary(&path("whole"));
+    assert!(after["files"].as_u64().unwrap() > 3, "{after}");
+    for key in ["parameters", "parts", "passed_over", "stored_as", "inside", "is_tied"] {
+        assert_eq!(after[key], before[key], "{key}");
+    }
+    refuses(&["inspect", "model", &path("nowhere")], 1, &["nowhere", "config.json"]);
+    fs_err::write(path("cut.gguf"), "GGUF\u{3}").unwrap();
+    refuses(&["import", "gguf", &path("cut.gguf"), "--out", &path("out")], 1, &["cut.gguf", "cut at byte 4"]);
+    assert!(!folder.path().join("out").exists(), "a failed import must leave nothing");
 }
 
 /// Hashes of the trained weights below a runs folder, by step name.

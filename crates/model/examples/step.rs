@@ -1,6 +1,7 @@
-//! Times training steps: `cargo run --release --example step -- [small|medium|MODEL_FOLDER] [steps]`.
+//! Times training steps: `cargo run --release --example step -- [small|medium|MODEL_FOLDER] [steps] [lora]`.
 //!
-//! A folder is loaded and trained at 4 rows; `bench/peers/cpt_step.py` compares it with PyTorch.
+//! A folder is loaded and trained at 4 rows; `bench/peers/cpt_step.py` compares it with PyTorch. With `lora`,
+//! adapters of rank 16 on every projection are trained in place of the weights.
 //!
 //! Run it with `MIMALLOC_PURGE_DELAY=-1`, as the program sets for itself, and `RAYON_NUM_THREADS` for the threads.
 
@@ -8,7 +9,7 @@ use burn::tensor::Device;
 use std::collections::BTreeMap;
 use std::time::Instant;
 use worldloom_kernels::{AdamWStep, adamw};
-use worldloom_model::{Decoder, Gradients, Layout, ModelConfig, load, token_tensor};
+use worldloom_model::{Decoder, Gradients, Layout, LoraConfig, ModelConfig, load, token_tensor};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -51,6 +52,10 @@ fn main() {
         Some(Ok((decoder, config))) => (decoder, Shape { vocab_size: config.vocab_size, ..MEDIUM }),
         Some(Err(error)) => return report(&mut std::io::stdout(), error.to_string()),
     };
+    if arguments.get(2).is_some_and(|word| word == "lora") {
+        let adapters = LoraConfig { rank: 16, alpha: 32.0, dropout: 0.0, targets: "proj".to_owned() };
+        decoder = decoder.with_lora(&adapters, 1, &device).expect("every decoder has projections");
+    }
     let mut out = std::io::stdout();
     report(&mut out, format!("{} parameters, {} x {SEQ} tokens", decoder.num_parameters(), shape.batch));
     let num_tokens = shape.batch * SEQ;

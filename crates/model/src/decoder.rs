@@ -5,9 +5,10 @@
 //! parameter's path is its key. The seams are [`Decoder::embed`], [`Decoder::block`] and [`Decoder::norm_and_head`];
 //! everything else is made of them.
 
+use crate::lora::{Adapters, Lora};
 use crate::ops::{self, RotaryTables, RowLoss, RowTargets};
 use crate::parts::{Attention, GatedDeltaNet, Linear, Mlp, Moe, Norm, Routing, Source, Values, rope};
-use crate::{FeedForwardKind, Layout, Mixer, ModelConfig};
+use crate::{Error, FeedForwardKind, Layout, Mixer, ModelConfig};
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
 
@@ -19,6 +20,8 @@ pub struct Decoder {
     /// The output projection, `[vocabulary, hidden]`; none where the embedding table serves.
     pub lm_head: Option<Linear>,
     rope_frequencies: Vec<f32>,
+    #[module(skip)]
+    pub(crate) lora: Option<Lora>,
 }
 
 /// Embedding, blocks and final norm.
@@ -77,6 +80,20 @@ impl Block {
         Ok(Block { input_layernorm, self_attn, linear_attn, post_attention_layernorm, mlp })
     }
 
+    fn adapt(&mut self, path: &str, adapters: &mut Adapters<'_, '_>) -> Result<(), Error> {
+        if let Some(attention) = &mut self.self_attn {
+            attention.adapt(&format!("{path}.self_attn"), adapters)?;
+        }
+        if let Some(delta_net) = &mut self.linear_attn {
+            delta_net.adapt(&format!("{path}.linear_attn"), adapters)?;
+        }
+        let path = format!("{path}.mlp");
+        match &mut self.mlp {
+            FeedForward::Dense(mlp) => mlp.adapt(&path, adapters),
+            FeedForward::Experts(moe) => moe.adapt(&path, adapters),
+        }
+    }
+
     /// `[batch, seq, hidden]` to the same.
     fn forward(&self, stream: Tensor<3>, rotary: &RotaryTables, layout: &Layout) -> Tensor<3> {
         let stream = self.mix(stream, rotary, layout);
@@ -115,7 +132,13 @@ impl Decoder {
             false => Some(Linear::new(&mut source, "lm_head", vocabulary, hidden, false)?),
         };
         let model = Backbone { embed_tokens, layers, norm };
-        Ok(Decoder { model, lm_head, rope_frequencies: rope::frequencies(config) })
+        Ok(Decoder { model, lm_head, rope_frequencies: rope::frequencies(config), lora: None })
+    }
+
+    /// Shows every projection that can have an adapter.
+    pub(crate) fn adapt(&mut self, adapters: &mut Adapters<'_, '_>) -> Result<(), Error> {
+        let layers = self.model.layers.iter_mut().enumerate();
+        layers.into_iter().try_for_each(|(index, block)| block.adapt(&format!("model.layers.{index}"), adapters))
     }
 
     /// Rows of the embedding table: `[batch, seq]` to `[batch, seq, hidden]`.

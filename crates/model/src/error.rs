@@ -119,6 +119,12 @@ pub enum Error {
         /// Its kind.
         found: String,
     },
+    /// Adapters that cannot be made.
+    #[error("lora: {reason}")]
+    Lora {
+        /// Why not.
+        reason: String,
+    },
     /// A GGUF file is damaged, or holds what is not read.
     #[error("{path}: {reason}")]
     Gguf {

@@ -10,6 +10,8 @@ mod families;
 pub mod generate;
 mod init;
 mod layout;
+mod lora;
+mod memory;
 pub mod ops;
 mod parameters;
 mod parts;
@@ -21,6 +23,13 @@ pub use design::{DeltaNetShape, Design, ExpertShape, FeedForwardKind, LayerDesig
 pub use error::Error;
 pub use init::Start;
 pub use layout::{Layout, token_tensor, visible_keys};
+pub use lora::LoraConfig;
+pub use memory::{MemoryNeeds, memory_needs};
 pub use parameters::{ChangeParameter, Gradients, ParameterShape, ReadParameter, parameter_shapes};
-pub use parts::{Attention, Convolution, Experts, GatedDeltaNet, Linear, Mlp, Moe, Norm, Routing};
-pub use weights::{Gguf, GgufValue, SaveDType, SaveOptions, import_gguf, load, save, save_with};
+pub use parts::{
+    Adapter, Attention, Convolution, ExpertAdapter, Experts, GatedDeltaNet, Linear, Mlp, Moe, Norm, Routing,
+};
+pub use weights::{
+    Gguf, GgufValue, ModelSummary, PartSummary, PassedOver, SaveDType, SaveOptions, import_gguf, load, save, save_with,
+    summarise,
+};

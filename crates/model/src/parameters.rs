@@ -1,5 +1,6 @@
 //! A decoder's parameters as slices by published name, always in the order of the fields; and their gradients.
 
+use crate::lora::Merge;
 use crate::{Decoder, ModelConfig};
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
@@ -14,20 +15,50 @@ pub type ReadParameter<'a> = &'a mut dyn FnMut(&str, &[usize], &[f32]);
 pub type ChangeParameter<'a> = &'a mut dyn FnMut(&str, &[usize], &mut [f32]);
 
 impl Decoder {
-    /// Shows every parameter; no copy on the CPU backend.
-    pub fn for_each_parameter(&self, read: ReadParameter<'_>) {
-        self.visit(&mut Reader { path: Path::default(), read });
+    /// A decoder of zeros that take no memory, to look at its shape.
+    pub(crate) fn without_numbers(config: &ModelConfig, device: &Device) -> Decoder {
+        without_numbers(config, device, &mut |_, _| ())
     }
 
-    /// Lets `change` rewrite every parameter, in place where the buffer has no other owner.
+    /// Shows every published parameter, with what adapters add to it; without adapters there is no copy on the CPU.
+    pub fn for_each_parameter(&self, read: ReadParameter<'_>) {
+        let Some(merge) = Merge::of(self) else {
+            self.visit(&mut Reader { path: Path::default(), shows: |_| true, read });
+            return;
+        };
+        let read = &mut |name: &str, shape: &[usize], values: &[f32]| merge.show(name, shape, values, read);
+        self.visit(&mut Reader { path: Path::default(), shows: |name| !is_adapter(name), read });
+    }
+
+    /// Shows what training changes: every parameter, or the adapters alone where there are any.
+    pub fn for_each_trained(&self, read: ReadParameter<'_>) {
+        self.visit(&mut Reader { path: Path::default(), shows: self.trained(), read });
+    }
+
+    /// Lets `change` rewrite every parameter that training changes, in place where the buffer has no other owner.
     pub fn update_parameters(self, change: ChangeParameter<'_>) -> Decoder {
-        self.map(&mut Changer { path: Path::default(), change })
+        let changes = self.trained();
+        self.map(&mut Changer { path: Path::default(), changes, change })
+    }
+
+    /// How many numbers training changes.
+    pub fn num_trained(&self) -> usize {
+        let mut count = 0;
+        self.for_each_trained(&mut |_, _, values| count += values.len());
+        count
+    }
+
+    /// Whether training changes the parameter of a name.
+    fn trained(&self) -> fn(&str) -> bool {
+        if self.is_adapted() { is_adapter } else { |_| true }
     }
 
     /// How many numbers the decoder has; a tied head counts once.
     pub fn num_parameters(&self) -> usize {
         let mut count = 0;
-        self.for_each_parameter(&mut |_, _, values| count += values.len());
+        let shows = |name: &str| !is_adapter(name);
+        let read = &mut |_: &str, _: &[usize], values: &[f32]| count += values.len();
+        self.visit(&mut Reader { path: Path::default(), shows, read });
         count
     }
 }
@@ -51,12 +82,19 @@ impl ParameterShape {
 /// The parameters of a decoder of this config, in the decoder's order, without making their numbers.
 pub fn parameter_shapes(config: &ModelConfig, device: &Device) -> Vec<ParameterShape> {
     let mut shapes = Vec::new();
-    let decoder: Result<Decoder, Infallible> = Decoder::from_values(config, device, &mut |name, shape| {
+    without_numbers(config, device, &mut |name, shape| {
         shapes.push(ParameterShape { name: name.to_owned(), shape: shape.to_vec() });
+    });
+    shapes
+}
+
+fn without_numbers(config: &ModelConfig, device: &Device, show: &mut dyn FnMut(&str, &[usize])) -> Decoder {
+    let decoder: Result<Decoder, Infallible> = Decoder::from_values(config, device, &mut |name, shape| {
+        show(name, shape);
         Ok(Vec::new())
     });
     match decoder {
-        Ok(_) => shapes,
+        Ok(decoder) => decoder,
         Err(never) => match never {},
     }
 }
@@ -68,10 +106,10 @@ pub struct Gradients {
 }
 
 impl Gradients {
-    /// All zero, for the parameters of `decoder`.
+    /// All zero, for what training changes in `decoder`.
     pub fn zeros(decoder: &Decoder) -> Gradients {
         let mut buffers = Vec::new();
-        decoder.for_each_parameter(&mut |path, _, values| buffers.push((path.to_owned(), vec![0f32; values.len()])));
+        decoder.for_each_trained(&mut |path, _, values| buffers.push((path.to_owned(), vec![0f32; values.len()])));
         Gradients { buffers }
     }
 
@@ -80,7 +118,8 @@ impl Gradients {
     /// The decoder must be on an autodiff device and the same that `loss` came from.
     pub fn accumulate(&mut self, decoder: &Decoder, loss: Tensor<1>) {
         let mut graph = loss.backward();
-        decoder.visit(&mut Accumulator { next: 0, buffers: &mut self.buffers, graph: &mut graph });
+        let (path, counts) = (Path::default(), decoder.trained());
+        decoder.visit(&mut Accumulator { path, counts, next: 0, buffers: &mut self.buffers, graph: &mut graph });
     }
 
     /// Sum of the squares of all entries, added in fixed order.
@@ -138,13 +177,23 @@ impl Path {
         }
     }
 
+    /// An adapter's name is its projection's and its own: `model.layers.0.mlp.up_proj.lora_A`.
     fn name(&self) -> String {
-        self.0.join(".")
+        let name = self.0.join(".");
+        match is_adapter(&name) {
+            true => name.replace("_adapter.", "_proj.").replace(".adapter.", "."),
+            false => name,
+        }
     }
+}
+
+fn is_adapter(name: &str) -> bool {
+    name.ends_with(".lora_A") || name.ends_with(".lora_B")
 }
 
 struct Reader<'a> {
     path: Path,
+    shows: fn(&str) -> bool,
     read: ReadParameter<'a>,
 }
 
@@ -158,14 +207,18 @@ impl ModuleVisitor for Reader<'_> {
     }
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let tensor = param.val();
-        let shape = tensor.dims();
-        with_values(tensor, |values| (self.read)(&self.path.name(), &shape, values));
+        let name = self.path.name();
+        if (self.shows)(&name) {
+            let tensor = param.val();
+            let shape = tensor.dims();
+            with_values(tensor, |values| (self.read)(&name, &shape, values));
+        }
     }
 }
 
 struct Changer<'a> {
     path: Path,
+    changes: fn(&str) -> bool,
     change: ChangeParameter<'a>,
 }
 
@@ -179,6 +232,9 @@ impl ModuleMapper for Changer<'_> {
     }
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        if !(self.changes)(&self.path.name()) {
+            return param;
+        }
         let (id, tensor, mapper) = param.consume();
         let (shape, device) = (tensor.dims(), tensor.device());
         let inner = match tensor.inner().try_into_primitive::<Flex>() {
@@ -202,13 +258,26 @@ impl Changer<'_> {
 }
 
 struct Accumulator<'a> {
+    path: Path,
+    counts: fn(&str) -> bool,
     next: usize,
     buffers: &'a mut [(String, Vec<f32>)],
     graph: &'a mut Graph,
 }
 
 impl ModuleVisitor for Accumulator<'_> {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
+    }
+
+    fn exit_module(&mut self, _: &str, container: &str) {
+        self.path.exit(container);
+    }
+
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if !(self.counts)(&self.path.name()) {
+            return;
+        }
         let (_, sum) = &mut self.buffers[self.next];
         self.next += 1;
         if let Some(gradient) = param.val().grad_remove(self.graph) {

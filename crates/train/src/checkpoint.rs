@@ -15,6 +15,7 @@ use worldloom_schema::{Artifact, ArtifactWriter, InputRef, Manifest};
 
 use crate::error::{Error, Result};
 use crate::learner::Learner;
+use crate::run::BASE;
 
 const FOLDER: &str = "checkpoints";
 const KIND: &str = "checkpoint";
@@ -160,10 +161,13 @@ impl Checkpoints {
     /// Writes one and removes the oldest beyond `keep`. Weights that are not numbers are refused.
     pub(crate) fn save(&self, learner: &Learner, model: &ModelConfig, state: &State) -> Result<PathBuf> {
         learner.check_weights(state.step)?;
-        self.check_space(learner.decoder().num_parameters() as u64)?;
+        self.check_space(learner.decoder().num_trained() as u64)?;
         let target = self.folder.join(name_of(state.step));
         let writer = ArtifactWriter::create(&target)?;
-        worldloom_model::save(learner.decoder(), model, writer.path(), SaveDType::F32)?;
+        match learner.decoder().is_adapted() {
+            true => learner.decoder().save_adapter(writer.path(), BASE)?,
+            false => worldloom_model::save(learner.decoder(), model, writer.path(), SaveDType::F32)?,
+        }
         learner.optimizer.save(&writer.path().join(OPTIMIZER))?;
         write_json(&writer.path().join(STATE), state)?;
         let mut manifest = Manifest::new(KIND, VERSION);
@@ -198,10 +202,11 @@ impl Checkpoints {
     }
 
     /// The newest one that is whole; damaged ones are put aside with a warning. Another run's is refused.
-    pub(crate) fn latest(&self, device: &Device) -> Result<Option<Loaded>> {
+    /// Adapters are put beside the weights of `base`.
+    pub(crate) fn latest(&self, base: Option<&Decoder>, device: &Device) -> Result<Option<Loaded>> {
         let mut damaged: Vec<(PathBuf, Error)> = Vec::new();
         for (_, folder) in self.list()? {
-            match self.read(&folder, device) {
+            match self.read(&folder, base, device) {
                 Ok(loaded) => {
                     for (folder, error) in damaged {
                         tracing::warn!(folder = %folder.display(), %error, "damaged checkpoint put aside");
@@ -222,7 +227,7 @@ impl Checkpoints {
         }
     }
 
-    fn read(&self, folder: &Path, device: &Device) -> Result<Loaded> {
+    fn read(&self, folder: &Path, base: Option<&Decoder>, device: &Device) -> Result<Loaded> {
         let artifact = Artifact::open(folder, KIND)?;
         artifact.verify(true)?;
         let changes = self.identity.changes(&artifact.manifest);
@@ -231,7 +236,10 @@ impl Checkpoints {
         }
         let path = folder.join(STATE);
         let state = serde_json::from_str(&fs_err::read_to_string(&path)?).map_err(|error| Error::file(&path, error))?;
-        let (decoder, _) = worldloom_model::load(folder, device)?;
+        let decoder = match base {
+            Some(base) => base.clone().with_adapter(folder, device)?,
+            None => worldloom_model::load(folder, device)?.0,
+        };
         Ok(Loaded { folder: folder.into(), decoder, state })
     }
 }

@@ -6,6 +6,7 @@ use worldloom_model::{Decoder, Gradients};
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::optimizer::Optimizer;
+use crate::seeds::{Purpose, split_seed};
 
 pub(crate) struct Learner {
     /// None only while an update moves it.
@@ -13,12 +14,16 @@ pub(crate) struct Learner {
     pub(crate) optimizer: Optimizer,
     gradients: Gradients,
     pub(crate) device: Device,
+    /// Of the masks of dropout.
+    seed: u64,
+    /// Micro-batches of this step so far.
+    micro_batches: u64,
 }
 
 impl Learner {
-    pub(crate) fn new(decoder: Decoder, optimizer: Optimizer, device: &Device) -> Self {
+    pub(crate) fn new(decoder: Decoder, optimizer: Optimizer, device: &Device, seed: u64) -> Self {
         let gradients = Gradients::zeros(&decoder);
-        Self { decoder: Some(decoder), optimizer, gradients, device: device.clone() }
+        Self { decoder: Some(decoder), optimizer, gradients, device: device.clone(), seed, micro_batches: 0 }
     }
 
     pub(crate) fn decoder(&self) -> &Decoder {
@@ -27,6 +32,7 @@ impl Learner {
 
     pub(crate) fn start_step(&mut self) {
         self.gradients.reset();
+        self.micro_batches = 0;
     }
 
     /// Adds the gradient of a micro-batch; returns its share of the step's loss.
@@ -35,7 +41,11 @@ impl Learner {
             return Ok(0.0);
         }
         let decoder = self.decoder.as_ref().expect("the decoder is only away during an update");
+        let masks = split_seed(split_seed(self.seed, Purpose::Mask, place.step), Purpose::Mask, self.micro_batches);
+        self.micro_batches += 1;
+        decoder.set_dropout(Some(masks));
         let loss = batch.loss(decoder, temperature, &self.device);
+        decoder.set_dropout(None);
         let value = loss.clone().into_data().iter::<f32>().next().map_or(f64::NAN, f64::from);
         if !value.is_finite() {
             return Err(place.not_finite("loss"));
@@ -58,7 +68,7 @@ impl Learner {
     /// Refuses weights that are not numbers: they never become a checkpoint.
     pub(crate) fn check_weights(&self, step: u64) -> Result<()> {
         let mut broken = None;
-        self.decoder().for_each_parameter(&mut |path, _, values| {
+        self.decoder().for_each_trained(&mut |path, _, values| {
             if broken.is_none() && !values.iter().all(|value| value.is_finite()) {
                 broken = Some(path.to_string());
             }
@@ -107,7 +117,7 @@ mod tests {
         let device = Device::flex().autodiff();
         let decoder = Decoder::init(&model, 1, &device);
         let optimizer = Optimizer::new(&OptimizerConfig::new(0.1, 0.1, 1.0), &decoder);
-        let mut learner = Learner::new(decoder, optimizer.clone(), &device);
+        let mut learner = Learner::new(decoder, optimizer.clone(), &device, 1);
         let weights = |learner: &Learner| {
             let mut all = Vec::new();
             learner.decoder().for_each_parameter(&mut |_, _, values| all.extend_from_slice(values));

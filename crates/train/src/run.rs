@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
-use worldloom_model::{Decoder, ModelConfig, SaveDType};
+use worldloom_model::{Decoder, LoraConfig, ModelConfig, SaveDType};
 use worldloom_schema::InputRef;
 
 use crate::checkpoint::{CheckpointConfig, Checkpoints, Identity, OPTIMIZER, State, write_json};
@@ -13,9 +13,14 @@ use crate::error::Result;
 use crate::learner::Learner;
 use crate::metrics::{Control, MetricsFile};
 use crate::optimizer::{Optimizer, OptimizerConfig};
+use crate::seeds::{Purpose, split_seed};
 
 /// Name of the folder with the trained model.
 const MODEL: &str = "model";
+/// Name of the folder with the adapters alone.
+const ADAPTER: &str = "adapter";
+/// What the adapters' config calls the model they belong to: the run's input.
+pub(crate) const BASE: &str = "the model that the run started from";
 const REPORT: &str = "report.json";
 
 /// What a run starts from and where it works.
@@ -43,6 +48,14 @@ pub struct Report {
     pub counts: BTreeMap<String, u64>,
 }
 
+/// What a run is made with.
+pub(crate) struct Settings<'a> {
+    pub(crate) optimizer: &'a OptimizerConfig,
+    pub(crate) checkpoints: CheckpointConfig,
+    pub(crate) seed: u64,
+    pub(crate) lora: Option<&'a LoraConfig>,
+}
+
 /// An open run.
 pub(crate) struct Run {
     pub(crate) learner: Learner,
@@ -60,25 +73,30 @@ impl Run {
         job: Job<'_>,
         config: serde_json::Value,
         mut inputs: BTreeMap<String, InputRef>,
-        settings: (&OptimizerConfig, CheckpointConfig, u64),
+        settings: Settings<'_>,
     ) -> Result<Self> {
-        let (optimizer, checkpoint_config, seed) = settings;
+        let Settings { optimizer, checkpoints, seed, lora } = settings;
         fs_err::create_dir_all(job.out)?;
         inputs.insert("model".into(), InputRef { path: PathBuf::new(), key: fingerprint(&job.decoder) });
-        let checkpoints = Checkpoints::open(job.out, checkpoint_config, Identity { config, inputs })?;
-        let (decoder, optimizer, state, saved) = match checkpoints.latest(job.device)? {
+        let checkpoints = Checkpoints::open(job.out, checkpoints, Identity { config, inputs })?;
+        let base = lora.map(|_| job.decoder.clone());
+        let (decoder, optimizer, state, saved) = match checkpoints.latest(base.as_ref(), job.device)? {
             Some(loaded) => {
                 let optimizer = Optimizer::load(optimizer, &loaded.decoder, &loaded.folder.join(OPTIMIZER))?;
                 (loaded.decoder, optimizer, loaded.state, Some(loaded.state.step))
             }
             None => {
-                let optimizer = Optimizer::new(optimizer, &job.decoder);
-                (job.decoder, optimizer, State { seed, ..State::default() }, None)
+                let decoder = match lora {
+                    Some(lora) => job.decoder.with_lora(lora, split_seed(seed, Purpose::Init, 0), job.device)?,
+                    None => job.decoder,
+                };
+                let optimizer = Optimizer::new(optimizer, &decoder);
+                (decoder, optimizer, State { seed, ..State::default() }, None)
             }
         };
-        checkpoints.check_space(decoder.num_parameters() as u64)?;
+        checkpoints.check_space(decoder.num_trained() as u64)?;
         let metrics = MetricsFile::resume(job.out, state.step)?;
-        let learner = Learner::new(decoder, optimizer, job.device);
+        let learner = Learner::new(decoder, optimizer, job.device, seed);
         Ok(Self { learner, state, metrics, model: job.model, checkpoints, out: job.out.into(), saved })
     }
 
@@ -99,8 +117,12 @@ impl Run {
         Ok(())
     }
 
-    /// Writes `model/` whole, and the report.
+    /// Writes `model/` whole, with the adapters folded in and beside it where there are any, and the report.
     pub(crate) fn finish(&self, report: &Report) -> Result<()> {
+        let adapter = self.out.join(ADAPTER);
+        if self.learner.decoder().is_adapted() {
+            self.learner.decoder().save_adapter(&adapter, BASE)?;
+        }
         let partial = self.out.join(".model.partial");
         if partial.exists() {
             fs_err::remove_dir_all(&partial)?;

@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use worldloom_model::ModelConfig;
+use worldloom_model::{LoraConfig, ModelConfig};
 use worldloom_schema::{InputRef, Row};
 
 use crate::batch::{Batch, micro_batches};
@@ -17,7 +17,7 @@ use crate::learner::Place;
 use crate::metrics::{Clock, Control, StartInfo, StepMetrics};
 use crate::optimizer::OptimizerConfig;
 use crate::order::Order;
-use crate::run::{Job, Report, Run};
+use crate::run::{Job, Report, Run, Settings};
 use crate::schedule::Schedule;
 use crate::seeds::{Purpose, split_seed};
 
@@ -35,6 +35,9 @@ pub struct StageConfig {
     pub rows_per_micro_batch: usize,
     /// Seed of order and held-out rows.
     pub seed: u64,
+    /// Adapters in place of the weights; without it, every weight is trained.
+    #[serde(default)]
+    pub lora: Option<LoraConfig>,
     /// How weights are updated.
     pub optimizer: OptimizerConfig,
     /// How the learning rate moves.
@@ -176,7 +179,13 @@ fn open(config: &StageConfig, job: Job<'_>, data: &Data, validation: Option<&Dat
     if let Some(validation) = validation {
         inputs.insert("validation data".into(), input(validation));
     }
-    Run::open(job, resolved, inputs, (&config.optimizer, config.checkpoints, config.seed))
+    let settings = Settings {
+        optimizer: &config.optimizer,
+        checkpoints: config.checkpoints,
+        seed: config.seed,
+        lora: config.lora.as_ref(),
+    };
+    Run::open(job, resolved, inputs, settings)
 }
 
 fn train_step(config: &StageConfig, run: &mut Run, plan: &Plan, data: &Data) -> Result<StepMetrics> {

@@ -2,6 +2,7 @@
 
 mod explain;
 mod inspect;
+mod model;
 mod pipelines;
 mod record;
 mod step;
@@ -58,7 +59,10 @@ fn run(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
         "run" => pipelines::run_pipeline(matches, stop),
         "plan" => pipelines::print_plan(matches),
         "record" => record::record(matches),
-        "inspect" => inspect::inspect(matches),
+        "inspect" => match matches.subcommand() {
+            Some(("model", matches)) => model::inspect_model(matches),
+            _ => inspect::inspect(matches),
+        },
         "formats" => {
             print_formats();
             Ok(())

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use worldloom_model::{SaveDType, SaveOptions};
 use worldloom_render::Tokenizer;
 
 use super::{Counts, Role, Step, StepContext, StoredType, copy_tokenizer, model_folder, resolve_as};
@@ -19,6 +20,13 @@ struct ExportConfig {
     name: String,
     /// Type of the written weights.
     dtype: StoredType,
+    /// Bytes of a file of weights; what is more goes into several, with an index. Default: 5 GB, as is usual.
+    #[serde(default = "max_shard_bytes")]
+    max_shard_bytes: u64,
+}
+
+fn max_shard_bytes() -> u64 {
+    SaveOptions::new(SaveDType::F32).max_shard_bytes
 }
 
 /// Writes the folder that other programs load.
@@ -38,8 +46,14 @@ impl Step for Export {
     }
 
     fn roles(&self) -> &'static [Role] {
-        const ROLES: &[Role] =
-            &[Role::required("model", None, "artifact of a training, or a folder with `config.json`")];
+        const ROLES: &[Role] = &[
+            Role::required("model", None, "artifact of a training, or a folder with `config.json`"),
+            Role::optional(
+                "other-parts",
+                None,
+                "published folder whose vision and multi-token tensors are copied along",
+            ),
+        ];
         ROLES
     }
 
@@ -52,7 +66,12 @@ impl Step for Export {
         let device = open_device();
         let from = model_folder(context.input("model")?);
         let (decoder, model) = worldloom_model::load(&from, &device)?;
-        worldloom_model::save(&decoder, &model, &context.out, config.dtype.save_dtype())?;
+        let options = SaveOptions {
+            max_shard_bytes: config.max_shard_bytes,
+            other_parts: context.optional("other-parts").map(Path::to_owned),
+            ..SaveOptions::new(config.dtype.save_dtype())
+        };
+        worldloom_model::save_with(&decoder, &model, &context.out, &options)?;
         copy_tokenizer(&from, &context.out)?;
         write_generation_config(&from, &context.out)?;
         fs_err::write(context.out.join("README.md"), card(&config, context))?;

@@ -5,8 +5,8 @@
 mod data;
 mod evaluate;
 mod export;
-mod ingest;
 mod import;
+mod ingest;
 mod model;
 mod report;
 mod rl;
@@ -160,7 +160,7 @@ fn rebase(base: &Path, path: &Path) -> PathBuf {
 }
 
 /// The folder with `config.json` inside an artifact: training leaves it in `model/`.
-fn model_folder(artifact: &Path) -> PathBuf {
+pub(crate) fn model_folder(artifact: &Path) -> PathBuf {
     let inner = artifact.join("model");
     if inner.join("config.json").exists() { inner } else { artifact.into() }
 }

@@ -4,8 +4,9 @@
 //! on every head's output (Qwen3-Next and Qwen3.5, arXiv 2505.06708).
 
 use super::{Linear, Norm, Source};
+use crate::lora::Adapters;
 use crate::ops::{self, RotaryTables};
-use crate::{Layout, ModelConfig};
+use crate::{Error, Layout, ModelConfig};
 use burn::module::Module;
 use burn::tensor::{Tensor, activation};
 
@@ -58,6 +59,13 @@ impl Attention {
             head_dim: config.head_dim,
             has_output_gate: design.has_output_gate,
         })
+    }
+
+    pub(crate) fn adapt(&mut self, path: &str, adapters: &mut Adapters<'_, '_>) -> Result<(), Error> {
+        self.q_proj.adapt(&format!("{path}.q_proj"), adapters)?;
+        self.k_proj.adapt(&format!("{path}.k_proj"), adapters)?;
+        self.v_proj.adapt(&format!("{path}.v_proj"), adapters)?;
+        self.o_proj.adapt(&format!("{path}.o_proj"), adapters)
     }
 
     /// `[batch, seq, hidden]` to the same.

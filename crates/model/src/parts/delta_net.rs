@@ -6,8 +6,9 @@
 #![expect(non_snake_case, reason = "`A_log` is a published key")]
 
 use super::{Linear, Norm, Source};
+use crate::lora::Adapters;
 use crate::ops::{self, DeltaInputs};
-use crate::{DeltaNetShape, Layout, ModelConfig};
+use crate::{DeltaNetShape, Error, Layout, ModelConfig};
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, activation};
 
@@ -100,6 +101,23 @@ impl GatedDeltaNet {
             out_proj: Linear::new(source, &format!("{path}.out_proj"), hidden, shape.value_width(), false)?,
             shape: *shape,
         })
+    }
+
+    pub(crate) fn adapt(&mut self, path: &str, adapters: &mut Adapters<'_, '_>) -> Result<(), Error> {
+        let projections = [
+            ("in_proj_qkvz", &mut self.in_proj_qkvz),
+            ("in_proj_ba", &mut self.in_proj_ba),
+            ("in_proj_qkv", &mut self.in_proj_qkv),
+            ("in_proj_z", &mut self.in_proj_z),
+            ("in_proj_b", &mut self.in_proj_b),
+            ("in_proj_a", &mut self.in_proj_a),
+        ];
+        for (name, projection) in projections {
+            if let Some(projection) = projection {
+                projection.adapt(&format!("{path}.{name}"), adapters)?;
+            }
+        }
+        self.out_proj.adapt(&format!("{path}.out_proj"), adapters)
     }
 
     /// `[batch, seq, hidden]` to the same.

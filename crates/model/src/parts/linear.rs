@@ -1,6 +1,8 @@
 //! A projection `x wᵀ + b`, the weight as published.
 
-use super::Source;
+use super::{Adapter, Source};
+use crate::Error;
+use crate::lora::Adapters;
 use crate::ops;
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
@@ -12,6 +14,8 @@ pub struct Linear {
     pub weight: Param<Tensor<2>>,
     /// `[outputs]`, where the family has one.
     pub bias: Option<Param<Tensor<1>>>,
+    /// What is trained in its place.
+    pub adapter: Option<Adapter>,
 }
 
 impl Linear {
@@ -27,18 +31,29 @@ impl Linear {
             true => Some(source.parameter(&format!("{path}.bias"), [outputs])?),
             false => None,
         };
-        Ok(Linear { weight, bias })
+        Ok(Linear { weight, bias, adapter: None })
     }
 
-    /// `x wᵀ + b`.
+    /// Gets an adapter if it is chosen.
+    pub(crate) fn adapt(&mut self, path: &str, adapters: &mut Adapters<'_, '_>) -> Result<(), Error> {
+        self.adapter = adapters.of(path, self.weight.dims())?;
+        Ok(())
+    }
+
+    /// `x wᵀ + b`, and what the adapter adds.
     ///
     /// # Shapes
     /// - `x`: `[batch, seq, inputs]`
     /// - output: `[batch, seq, outputs]`
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
+        let added = self.adapter.as_ref().map(|adapter| adapter.forward(x.clone()));
         let y = ops::linear(x, self.weight.val());
-        match &self.bias {
+        let y = match &self.bias {
             Some(bias) => y + bias.val().unsqueeze(),
+            None => y,
+        };
+        match added {
+            Some(added) => y + added,
             None => y,
         }
     }

@@ -1,6 +1,8 @@
 //! The gated feed-forward part, `down(silu(gate) · up)`.
 
 use super::{Linear, Source};
+use crate::Error;
+use crate::lora::Adapters;
 use crate::ops;
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -23,6 +25,12 @@ impl Mlp {
             up_proj: Linear::new(source, &format!("{path}.up_proj"), inner, hidden, false)?,
             down_proj: Linear::new(source, &format!("{path}.down_proj"), hidden, inner, false)?,
         })
+    }
+
+    pub(crate) fn adapt(&mut self, path: &str, adapters: &mut Adapters<'_, '_>) -> Result<(), Error> {
+        self.gate_proj.adapt(&format!("{path}.gate_proj"), adapters)?;
+        self.up_proj.adapt(&format!("{path}.up_proj"), adapters)?;
+        self.down_proj.adapt(&format!("{path}.down_proj"), adapters)
     }
 
     /// `[batch, seq, hidden]` to the same.

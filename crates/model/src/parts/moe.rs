@@ -1,8 +1,9 @@
 //! A mixture of experts: a router chooses a few of many gated feed-forward parts for each token (arXiv 1701.06538).
 
-use super::{Linear, Mlp, Source};
+use super::{ExpertAdapter, Linear, Mlp, Source};
+use crate::lora::Adapters;
 use crate::ops;
-use crate::{ExpertShape, ModelConfig};
+use crate::{Error, ExpertShape, ModelConfig};
 use burn::module::{Module, Param};
 use burn::tensor::{Int, Tensor, TensorData, activation};
 
@@ -28,6 +29,44 @@ pub struct Experts {
     pub gate_up_proj: Param<Tensor<3>>,
     /// `[experts, hidden, inner]`.
     pub down_proj: Param<Tensor<3>>,
+    /// What is trained in place of the gates' rows.
+    pub gate_adapter: Option<ExpertAdapter>,
+    /// What is trained in place of the rows of what passes.
+    pub up_adapter: Option<ExpertAdapter>,
+    /// What is trained in place of the way back.
+    pub down_adapter: Option<ExpertAdapter>,
+}
+
+impl Experts {
+    fn adapt(&mut self, path: &str, adapters: &mut Adapters<'_, '_>) -> Result<(), Error> {
+        let [experts, hidden, inner] = self.down_proj.dims();
+        self.gate_adapter = adapters.of_experts(&format!("{path}.gate_proj"), [experts, inner, hidden])?;
+        self.up_adapter = adapters.of_experts(&format!("{path}.up_proj"), [experts, inner, hidden])?;
+        self.down_adapter = adapters.of_experts(&format!("{path}.down_proj"), [experts, hidden, inner])?;
+        Ok(())
+    }
+
+    /// The weights that tokens pass, what the adapters add included: `gate_up_proj`, `down_proj`.
+    fn weights(&self) -> [Tensor<3>; 2] {
+        let (gate_up, down) = (self.gate_up_proj.val(), self.down_proj.val());
+        let [experts, hidden, inner] = down.dims();
+        let delta = |adapter: &Option<ExpertAdapter>| match adapter {
+            Some(adapter) => adapter.delta(),
+            None => Tensor::zeros([experts, inner, hidden], &gate_up.device()),
+        };
+        let gate_up = match (&self.gate_adapter, &self.up_adapter) {
+            (None, None) => gate_up,
+            (gate, up) => {
+                let delta = Tensor::cat(vec![delta(gate), delta(up)], 1);
+                gate_up + delta
+            }
+        };
+        let down = match &self.down_adapter {
+            Some(adapter) => down + adapter.delta(),
+            None => down,
+        };
+        [gate_up, down]
+    }
 }
 
 /// What the router says of every token.
@@ -61,7 +100,7 @@ impl Moe {
         };
         Ok(Moe {
             gate,
-            experts: Experts { gate_up_proj, down_proj },
+            experts: Experts { gate_up_proj, down_proj, gate_adapter: None, up_adapter: None, down_adapter: None },
             shared_expert,
             shared_expert_gate,
             num_experts_per_tok: shape.num_experts_per_tok,
@@ -69,11 +108,19 @@ impl Moe {
         })
     }
 
+    pub(crate) fn adapt(&mut self, path: &str, adapters: &mut Adapters<'_, '_>) -> Result<(), Error> {
+        self.experts.adapt(&format!("{path}.experts"), adapters)?;
+        match &mut self.shared_expert {
+            Some(shared) => shared.adapt(&format!("{path}.shared_expert"), adapters),
+            None => Ok(()),
+        }
+    }
+
     /// `[batch, seq, hidden]` to the same.
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let Routing { choices, weights, .. } = self.route(x.clone());
-        let Experts { gate_up_proj, down_proj } = &self.experts;
-        let chosen = ops::experts(x.clone(), gate_up_proj.val(), down_proj.val(), weights, choices);
+        let [gate_up, down] = self.experts.weights();
+        let chosen = ops::experts(x.clone(), gate_up, down, weights, choices);
         match (&self.shared_expert, &self.shared_expert_gate) {
             (Some(shared), Some(gate)) => chosen + shared.forward(x.clone()) * activation::sigmoid(gate.forward(x)),
             _ => chosen,

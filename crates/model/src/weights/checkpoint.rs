@@ -50,6 +50,19 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
+    /// The tensors of one file.
+    pub(crate) fn of_file(path: &Path) -> Result<Checkpoint, Error> {
+        let folder = path.parent().unwrap_or(path).to_owned();
+        let mut checkpoint = Checkpoint { folder, shards: Vec::new(), tensors: BTreeMap::new() };
+        checkpoint.add(path.to_owned(), &BTreeMap::new())?;
+        Ok(checkpoint)
+    }
+
+    /// Bytes of each file.
+    pub(crate) fn file_bytes(&self) -> Vec<u64> {
+        self.shards.iter().map(|shard| shard.bytes.len() as u64).collect()
+    }
+
     pub(crate) fn path(&self, stored: &Stored) -> &Path {
         &self.shards[stored.shard].path
     }

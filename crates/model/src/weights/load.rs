@@ -56,6 +56,17 @@ pub(super) fn check(checkpoint: &Checkpoint, plan: &Plan, config: &ModelConfig) 
     if unexpected.is_empty() { Ok(()) } else { Err(Error::UnexpectedTensors { folder: folder(), tensors: unexpected }) }
 }
 
+impl Checkpoint {
+    /// Appends all numbers of a tensor, which must be there in this shape.
+    pub(crate) fn read_whole(&self, tensor: &str, shape: &[usize], out: &mut Vec<f32>) -> Result<(), Error> {
+        let missing = || Error::MissingTensor { folder: self.folder.clone(), tensor: tensor.to_owned() };
+        let stored = self.tensors.get(tensor).ok_or_else(missing)?;
+        check_form(self, tensor, stored, shape)?;
+        self.read(stored, 0..shape.iter().product(), out);
+        Ok(())
+    }
+}
+
 fn check_form(checkpoint: &Checkpoint, tensor: &str, stored: &Stored, expected: &[usize]) -> Result<(), Error> {
     let (path, tensor) = (checkpoint.path(stored).to_owned(), tensor.to_owned());
     if !numbers::is_read(stored.dtype) {

@@ -9,12 +9,16 @@ mod load;
 mod numbers;
 mod plan;
 mod save;
+mod summary;
 mod write;
 
+pub(crate) use checkpoint::Checkpoint;
 pub use gguf::{Gguf, GgufValue, import_gguf};
 pub use load::load;
 pub use numbers::SaveDType;
 pub use save::{SaveOptions, save, save_with};
+pub use summary::{ModelSummary, PartSummary, PassedOver, summarise};
+pub(crate) use write::{Files, Placed};
 
 pub(crate) const CONFIG: &str = "config.json";
 pub(crate) const WEIGHTS: &str = "model.safetensors";

@@ -56,6 +56,13 @@ impl Files {
         Ok(created)
     }
 
+    /// One file of this name.
+    pub(crate) fn create_one(path: &Path, tensors: &[Placed<'_>]) -> Result<Files, Error> {
+        let mut created = Files { files: Vec::new(), starts: BTreeMap::new() };
+        created.add(path, &tensors.iter().collect::<Vec<_>>())?;
+        Ok(created)
+    }
+
     fn add(&mut self, path: &Path, tensors: &[&Placed<'_>]) -> Result<(), Error> {
         // Wide numbers first, so that all of them are aligned.
         let mut ordered: Vec<&&Placed<'_>> = tensors.iter().collect();

@@ -26,13 +26,13 @@ fn the_model_that_just_smollm2_makes_has_the_logits_and_answers_of_the_reference
     assert_eq!(decoder.num_parameters(), 134_515_008);
     let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
     let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
-    let logits: Vec<f32> = decoder.logits(tokens, &Layout::causal(batch, seq, &device)).into_data().iter::<f32>().collect();
+    let logits: Vec<f32> =
+        decoder.logits(tokens, &Layout::causal(batch, seq, &device)).into_data().iter::<f32>().collect();
     // Thirty layers in single precision with another order of additions: logits of up to 40 agree to 1e-3.
     let last = &logits[(seq - 1) * config.vocab_size..];
     let error = largest_difference(last, &golden.floats("last_logits"));
     assert!(error < 1e-3, "logits of the last position differ by {error}");
-    for (row, (logits, ids)) in
-        logits.chunks(config.vocab_size).zip(golden.tokens("top16_ids").chunks(16)).enumerate()
+    for (row, (logits, ids)) in logits.chunks(config.vocab_size).zip(golden.tokens("top16_ids").chunks(16)).enumerate()
     {
         let top: Vec<f32> = ids.iter().map(|&id| logits[id as usize]).collect();
         let error = largest_difference(&top, &golden.floats("top16_logits")[row * 16..][..16]);

@@ -54,10 +54,10 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// Moments of zero for every parameter.
+    /// Moments of zero for every parameter that training changes.
     pub fn new(config: &OptimizerConfig, decoder: &Decoder) -> Self {
         let mut moments = BTreeMap::new();
-        decoder.for_each_parameter(&mut |path, shape, values| {
+        decoder.for_each_trained(&mut |path, shape, values| {
             let zeros = vec![0.0; values.len()];
             let of_path = match config.muon_of(path, shape) {
                 Some(_) => Moments::Muon { momentum: zeros },

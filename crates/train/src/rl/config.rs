@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use worldloom_model::LoraConfig;
+
 use super::advantage::{Normalisation, check_group_size};
 use super::objective::Objective;
 use crate::checkpoint::CheckpointConfig;
@@ -63,6 +65,10 @@ pub struct RlConfig {
     /// The objective. Default: GSPO as published.
     #[serde(default)]
     pub objective: Objective,
+    /// Adapters in place of the weights; without it, every weight is trained. Without dropout: the ratio of the first
+    /// update is 1.
+    #[serde(default)]
+    pub lora: Option<LoraConfig>,
     /// How weights are updated.
     pub optimizer: OptimizerConfig,
     /// How the learning rate moves, over updates.
@@ -131,6 +137,12 @@ impl RlConfig {
             if !(largest > 0.0 && largest.is_finite()) {
                 return Err(Error::config("overlong.largest", format!("{largest}, expected a number above 0")));
             }
+        }
+        if let Some(lora) = self.lora.as_ref().filter(|lora| lora.dropout > 0.0) {
+            return Err(Error::config(
+                "lora.dropout",
+                format!("{}, expected 0 in reinforcement learning", lora.dropout),
+            ));
         }
         self.objective.check()?;
         self.optimizer.check()?;

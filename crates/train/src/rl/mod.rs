@@ -37,7 +37,7 @@ pub use rollout::{Failure, Group, Partners, RlPrompt, Sampler, Score, Scorer};
 use crate::error::{Error, Result};
 use crate::learner::Place;
 use crate::metrics::{Clock, Control, StartInfo};
-use crate::run::{Job, Report, Run};
+use crate::run::{Job, Report, Run, Settings};
 use rollout::{Rollouts, Sample};
 
 const ROLLOUTS: &str = "rollouts";
@@ -113,7 +113,13 @@ fn open(config: &RlConfig, job: Job<'_>, prompts: &[RlPrompt]) -> Result<Run> {
     let key = hasher.finalize().to_hex()[..32].to_string();
     let inputs = BTreeMap::from([("prompts".to_string(), InputRef { path: PathBuf::new(), key })]);
     let resolved = serde_json::to_value(config).map_err(|error| Error::config("", error.to_string()))?;
-    Run::open(job, resolved, inputs, (&config.optimizer, config.checkpoints, config.seed))
+    let settings = Settings {
+        optimizer: &config.optimizer,
+        checkpoints: config.checkpoints,
+        seed: config.seed,
+        lora: config.lora.as_ref(),
+    };
+    Run::open(job, resolved, inputs, settings)
 }
 
 /// What a step works with.

@@ -74,6 +74,7 @@ pub(crate) fn stage(steps: u64) -> StageConfig {
         rows_per_step: 4,
         rows_per_micro_batch: 4,
         seed: 11,
+        lora: None,
         optimizer: OptimizerConfig::new(3e-3, 0.1, 1.0),
         schedule: Schedule { shape: Shape::Cosine, warmup_steps: 2, floor: Some(0.1), decay_steps: None },
         checkpoints: CheckpointConfig { every: 3, keep: 2 },

@@ -4,6 +4,7 @@
 
 mod adamw;
 mod common;
+mod lora;
 mod objective;
 mod refusals;
 mod resume;

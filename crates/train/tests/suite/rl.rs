@@ -123,6 +123,7 @@ fn config(steps: u64) -> RlConfig {
         refills: 0,
         overlong: Overlong::Keep,
         objective: Objective::default(),
+        lora: None,
         optimizer: OptimizerConfig::new(3e-3, 0.0, 1.0),
         schedule: Schedule { shape: Shape::Constant, warmup_steps: 0, floor: None, decay_steps: None },
         checkpoints: CheckpointConfig { every: 2, keep: 2 },
