@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use worldloom_model::generate::{Generator, Request, Sampling};
 use worldloom_model::{Layout, load, token_tensor};
 
+#[expect(clippy::print_stderr, reason = "a test says what it skips")]
 fn folders() -> Option<[PathBuf; 2]> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folders = [root.join("models/smollm2-135m"), golden_dir("smollm2-135m")];
