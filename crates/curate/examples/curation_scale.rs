@@ -40,7 +40,7 @@ fn main() -> Result<()> {
     }
     let out = tempfile::tempdir_in(folder)?;
     let started = Instant::now();
-    let report = run(&config(), &[input], out.path(), resources, &|_, _| {})?;
+    let report = run(&config(), &[input], &[], out.path(), resources, &|_, _| {})?;
     let seconds = started.elapsed().as_secs_f64();
     print!("{}", report.flow_table());
     println!("{megabytes} MB of text in {seconds:.1} s, {:.1} MB/s", megabytes as f64 / seconds);
@@ -81,6 +81,7 @@ fn config() -> CurateConfig {
             longest_run: 50,
             largest_share: 0.5,
         }),
+        documents: None,
         secrets: Some(Secrets { kinds: SecretKind::ALL.into(), private_hosts: Vec::new(), allow: Vec::new() }),
         mixture: Some(Mixture { by: MixtureKey::Domain, alpha: 0.9, weights: BTreeMap::new() }),
     }

@@ -10,15 +10,17 @@ use serde::{Deserialize, Serialize};
 use worldloom_schema::{Pool, REJECT_FILE, Reject, Table, TableReader, TableWriter, Trajectory};
 
 use crate::config::CurateConfig;
+use crate::documents::DocumentReport;
 use crate::engine::Resources;
 use crate::error::{Error, Result};
 use crate::mask::class_of;
+use crate::plans::Plans;
 use crate::report::Report;
 use crate::run::pool_file;
 use crate::secrets::{Masker, SecretCounts};
 
-/// Characters of a chunk.
-const CHUNK_CHARS: usize = 16 << 20;
+/// Bytes of a chunk, and of a row group of a pool.
+const CHUNK_BYTES: usize = 16 << 20;
 /// Trajectories of a chunk, at most.
 const CHUNK_ROWS: usize = 1024;
 
@@ -62,9 +64,16 @@ pub(crate) struct Decided {
     rejects: Vec<Reject>,
 }
 
+/// A pool's file, whose row groups end where they hold enough.
+struct PoolWriter {
+    pool: Pool,
+    writer: TableWriter<Trajectory>,
+    pending_bytes: usize,
+}
+
 /// Writes the pools and the rejects.
 pub(crate) struct Apply {
-    pools: Vec<(Pool, TableWriter<Trajectory>)>,
+    pools: Vec<PoolWriter>,
     rejects: TableWriter<Reject>,
     report: Report,
     drop_copies: bool,
@@ -77,7 +86,8 @@ impl Apply {
     pub(crate) fn create(out: &Path, config: &CurateConfig, resources: Resources) -> Result<Self> {
         let mut pools = Vec::new();
         for pool in Pool::ALL {
-            pools.push((pool, TableWriter::create(&out.join(pool_file(pool)))?));
+            let writer = TableWriter::create(&out.join(pool_file(pool)))?;
+            pools.push(PoolWriter { pool, writer, pending_bytes: 0 });
         }
         let rejects = TableWriter::create(&out.join(REJECT_FILE))?;
         let masker = config.secrets.as_ref().map(|secrets| Masker::new(secrets, config.seed)).transpose()?;
@@ -96,7 +106,7 @@ impl Apply {
     ) -> Result<()> {
         let mut verdicts = verdicts.peekable();
         let mut current: (String, Arc<Vec<Verdict>>) = Default::default();
-        let (mut chunk, mut chars) = (Vec::new(), 0);
+        let (mut chunk, mut bytes) = (Vec::new(), 0);
         for trajectory in trajectories {
             let trajectory = trajectory?;
             let is_copy = current.0 == trajectory.trajectory_id;
@@ -104,11 +114,11 @@ impl Apply {
                 let id = trajectory.trajectory_id.clone();
                 current = (id.clone(), Arc::new(verdicts_of(&id, &mut verdicts)?));
             }
-            chars += trajectory.turns.iter().map(|turn| turn.action.len() + turn.observation.len()).sum::<usize>();
+            bytes += text_bytes(&trajectory);
             chunk.push(Open { trajectory, is_copy, verdicts: Arc::clone(&current.1) });
-            if chars >= CHUNK_CHARS || chunk.len() >= CHUNK_ROWS {
+            if bytes >= CHUNK_BYTES || chunk.len() >= CHUNK_ROWS {
                 self.write(std::mem::take(&mut chunk), progress)?;
-                chars = 0;
+                bytes = 0;
             }
         }
         self.write(chunk, progress)
@@ -130,7 +140,7 @@ impl Apply {
                 self.rejects.push(reject)?;
             }
             if let Ok(pool) = decided.fate
-                && let Some((_, writer)) = self.pools.iter_mut().find(|(known, _)| *known == pool)
+                && let Some(writer) = self.pools.iter_mut().find(|writer| writer.pool == pool)
             {
                 writer.push(decided.trajectory)?;
             }
@@ -139,14 +149,41 @@ impl Apply {
         Ok(())
     }
 
+    /// Writes the documents that are left.
+    pub(crate) fn write_documents(&mut self, plans: &Plans<'_>, out: &Path) -> Result<DocumentReport> {
+        let rejects = &mut self.rejects;
+        plans.write_documents(out, self.masker.as_ref(), &mut |reject| Ok(rejects.push(reject)?))
+    }
+
     /// Closes the files.
     pub(crate) fn finish(self) -> Result<Report> {
-        for (_, writer) in self.pools {
-            writer.finish()?;
+        for pool in self.pools {
+            pool.writer.finish()?;
         }
         self.rejects.finish()?;
         Ok(self.report)
     }
+}
+
+impl PoolWriter {
+    fn push(&mut self, trajectory: Trajectory) -> Result<()> {
+        self.pending_bytes += text_bytes(&trajectory);
+        self.writer.push(trajectory)?;
+        if self.pending_bytes >= CHUNK_BYTES {
+            self.pending_bytes = 0;
+            self.writer.end_group()?;
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of what is long in a trajectory.
+fn text_bytes(trajectory: &Trajectory) -> usize {
+    let of = |text: &Option<String>| text.as_ref().map_or(0, String::len);
+    let of_turn = |turn: &worldloom_schema::Turn| {
+        turn.action.len() + turn.observation.len() + of(&turn.pre_state) + of(&turn.reasoning) + of(&turn.trace)
+    };
+    trajectory.turns.iter().map(of_turn).sum::<usize>() + of(&trajectory.system.action_space)
 }
 
 fn verdicts_of(id: &str, verdicts: &mut Peekable<TableReader<Verdict>>) -> Result<Vec<Verdict>> {

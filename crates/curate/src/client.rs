@@ -18,13 +18,13 @@ use crate::plans::{Plans, client_table};
 
 impl Plans<'_> {
     /// Pairs of near duplicates to clusters.
-    pub(crate) fn cluster(&self) -> Result<()> {
-        if self.engine.has("clusters") {
+    pub(crate) fn cluster(&self, from: &str, to: &str) -> Result<()> {
+        if self.engine.has(to) {
             return Ok(());
         }
         let mut clusters = Clusters::default();
-        for batch in self.engine.batches("pairs")? {
-            let batch = batch.map_err(|error| plan_error("pairs", error.into()))?;
+        for batch in self.engine.batches(from)? {
+            let batch = batch.map_err(|error| plan_error(from, error.into()))?;
             let members = |side: &str| -> Result<Vec<Member>> {
                 let (ids, turns) = (texts(&batch, side)?, numbers(&batch, &format!("{side}_turns"))?);
                 let chars = numbers(&batch, &format!("{side}_chars"))?;
@@ -38,8 +38,8 @@ impl Plans<'_> {
         }
         let placed = clusters.finish();
         let (members, kept) = placed.iter().map(|placed| (placed.id.as_str(), placed.kept.as_str())).unzip();
-        let table = client_table("clusters", &[("member", members), ("kept", kept)], &[])?;
-        self.engine.store("clusters", self.engine.values("clusters", table)?)
+        let table = client_table(to, &[("member", members), ("kept", kept)], &[])?;
+        self.engine.store(to, self.engine.values(to, table)?)
     }
 
     /// Task groups to pools. `rows`: trajectories read.

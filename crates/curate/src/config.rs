@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use worldloom_schema::{Domain, Pool};
 
+use crate::documents::Documents;
 use crate::error::{Error, Result};
 use crate::mask::TurnMask;
 use crate::rules::Rules;
@@ -73,6 +74,9 @@ pub struct CurateConfig {
     /// Whether and against what training trajectories are compared with evaluation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decontaminate: Option<Decontaminate>,
+    /// What is asked of documents, where some are given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<Documents>,
     /// Whether and which secrets are masked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets: Option<Secrets>,
@@ -150,6 +154,7 @@ impl CurateConfig {
         }
         self.near_duplicates.as_ref().map_or(Ok(()), NearDuplicates::check)?;
         self.decontaminate.as_ref().map_or(Ok(()), Decontaminate::check)?;
+        self.documents.as_ref().map_or(Ok(()), Documents::check)?;
         self.mixture.as_ref().map_or(Ok(()), Mixture::check)?;
         self.rules.check()?;
         self.turn_mask.check()

@@ -36,11 +36,16 @@ pub enum Error {
     #[error("no trajectory file given")]
     NoInput,
     /// The input holds no trajectory.
-    #[error("no trajectories in {inputs}")]
+    #[error("no {what} in {inputs}")]
     Empty {
+        /// What a row is.
+        what: String,
         /// The files.
         inputs: String,
     },
+    /// Documents without what the config asks of them.
+    #[error("documents are given, but the config has no part `documents`")]
+    NoDocumentRules,
     /// The rules leave nothing.
     #[error("no trajectory of {rows} is left: {rules}")]
     NothingLeft {
@@ -133,6 +138,7 @@ impl Error {
             Error::NotDisjoint { .. } => {
                 "equal trajectories under two task groups: set drop_exact_duplicates = true".into()
             }
+            Error::NoDocumentRules => "add `documents = { min_chars = 200, max_chars = 1000000 }`".into(),
             Error::UnknownGroup { .. } => "`worldloom inspect data` lists the task groups".into(),
             _ => return None,
         })

@@ -7,7 +7,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::parquet::arrow::ProjectionMask;
 use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::{Value, json};
-use worldloom_schema::{TableReader, Trajectory};
+use worldloom_schema::{Table, TableReader};
 
 use crate::engine::plan_error;
 use crate::error::{Error, Result};
@@ -27,25 +27,22 @@ pub(crate) struct Inputs {
 
 impl Inputs {
     /// Opens every file, so that one that is none of ours is named at once.
-    pub(crate) fn open(paths: &[PathBuf]) -> Result<Self> {
-        if paths.is_empty() {
-            return Err(Error::NoInput);
-        }
+    pub(crate) fn open<T: Table>(paths: &[PathBuf]) -> Result<Self> {
         let mut inputs = Self { paths: paths.into(), rows: 0, bytes: 0 };
         for path in paths {
-            inputs.rows += TableReader::<Trajectory>::open(path)?.num_rows();
+            inputs.rows += TableReader::<T>::open(path)?.num_rows();
             inputs.bytes += text_bytes(path)?;
         }
-        if inputs.rows == 0 {
+        if inputs.rows == 0 && !paths.is_empty() {
             let names = paths.iter().map(|path| format!("`{}`", path.display())).collect::<Vec<_>>().join(", ");
-            return Err(Error::Empty { inputs: names });
+            return Err(Error::Empty { what: T::NAME.into(), inputs: names });
         }
         Ok(inputs)
     }
 
     /// Rows of a batch: fewer where trajectories are long, so that a batch has the same size.
     pub(crate) fn batch_rows(&self) -> usize {
-        (BATCH_BYTES as u64 / (self.bytes / self.rows).max(1)).clamp(4, MOST_BATCH_ROWS as u64) as usize
+        (BATCH_BYTES as u64 / (self.bytes / self.rows.max(1)).max(1)).clamp(4, MOST_BATCH_ROWS as u64) as usize
     }
 
     /// What tells these files from others without reading them: names, sizes and times.

@@ -15,6 +15,7 @@ mod changes;
 mod client;
 mod clusters;
 mod config;
+mod documents;
 mod engine;
 mod error;
 mod evaluation_sets;
@@ -39,6 +40,7 @@ mod words;
 
 pub use clusters::{Clusters, Member, Placed, UnionFind};
 pub use config::{CurateConfig, PoolShares, TurnsPerTrajectory};
+pub use documents::{DocumentReport, Documents};
 pub use engine::Resources;
 pub use error::{Error, Result};
 pub use functions::register;

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use worldloom_schema::{Pool, TableReader, hash_file, hash_json};
+use worldloom_schema::{Document, Pool, TableReader, Trajectory, hash_file, hash_json};
 
 use crate::apply::Apply;
 use crate::config::CurateConfig;
@@ -28,7 +28,7 @@ const WORK_FOLDER: &str = ".curate";
 const VERSION: u32 = 2;
 
 /// Reads trajectory files and writes `cpt.parquet`, `sft.parquet`, `rl.parquet`, `eval.parquet`, `rejects.parquet` and
-/// `report.json` into `out`.
+/// `report.json` into `out`, and `documents.parquet` where documents are given.
 ///
 /// The pools are sorted by trajectory id. The same trajectories give the same bytes in any order of files and rows and
 /// with any resources. Trajectories keep the id of their full content when turns are removed or masked. A run that was
@@ -37,21 +37,39 @@ const VERSION: u32 = 2;
 pub fn run(
     config: &CurateConfig,
     trajectories: &[PathBuf],
+    documents: &[PathBuf],
     out: &Path,
     resources: Resources,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Report> {
     config.check()?;
-    let inputs = Inputs::open(trajectories)?;
+    if trajectories.is_empty() {
+        return Err(Error::NoInput);
+    }
+    let inputs = Inputs::open::<Trajectory>(trajectories)?;
+    let texts = Inputs::open::<Document>(documents)?;
+    let of_documents = match (&config.documents, documents) {
+        (_, []) => None,
+        (Some(rules), _) => Some(rules),
+        (None, _) => return Err(Error::NoDocumentRules),
+    };
     let steps = Steps { done: Cell::new(0), total: (Plans::COUNT + 1) * inputs.rows, progress };
-    let key = hash_json(&json!([VERSION, config, inputs.identity()?, evaluation_identity(config)?]));
-    let engine = Engine::start(&out.join(WORK_FOLDER), &key, resources, inputs.batch_rows())?;
-    let plans = Plans { engine: &engine, config, inputs: &inputs };
+    let key = hash_json(&json!([VERSION, config, inputs.identity()?, texts.identity()?, evaluation_identity(config)?]));
+    let engine = Engine::start(&out.join(WORK_FOLDER), &key, resources, inputs.batch_rows().min(texts.batch_rows()))?;
+    let plans = Plans { engine: &engine, config, inputs: &inputs, documents: &texts };
     run_plans(&plans, &mut || steps.add(inputs.rows))?;
     let mut apply = Apply::create(out, config, resources)?;
     let sorted = TableReader::open(&engine.stored("sorted"))?;
     apply.merge(sorted, TableReader::open(&engine.stored("verdicts"))?, &mut || steps.add(1))?;
+    let written = match of_documents {
+        Some(rules) => {
+            plans.run_documents(rules)?;
+            Some(apply.write_documents(&plans, out)?)
+        }
+        None => None,
+    };
     let mut report = apply.finish()?;
+    report.documents = written;
     report.finish();
     check_filled(config, &report)?;
     report.shared = check_disjoint(&engine, out)?;
@@ -87,9 +105,7 @@ fn run_plans(plans: &Plans<'_>, progress: &mut dyn FnMut()) -> Result<()> {
     done("trajectories");
     if let Some(near) = &config.near_duplicates {
         plans.run("sketches", || plans.sketches())?;
-        plans.run("bands", || plans.bands(near))?;
-        plans.run("pairs", || plans.pairs(near))?;
-        plans.cluster()?;
+        plans.find_clusters(near, "")?;
     }
     plans.assign_groups(plans.inputs.rows)?;
     if let Some(against) = config.decontaminate.as_ref().filter(|against| against.own_evaluation)

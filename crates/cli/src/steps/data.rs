@@ -1,12 +1,12 @@
 //! The data plane: ingest, curate, tokenizer train, render.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use serde_json::{Value, json};
 use worldloom_curate::{CurateConfig, Resources};
 use worldloom_render::{RenderConfig, TokenizerConfig};
-use worldloom_schema::TRAJECTORY_FILE;
+use worldloom_schema::{DOCUMENT_FILE, TRAJECTORY_FILE};
 
 use super::{Counts, Role, Step, StepContext, rebase, resolve_as};
 use crate::config::{resolved, typed};
@@ -29,7 +29,10 @@ impl Step for Curate {
     }
 
     fn roles(&self) -> &'static [Role] {
-        const ROLES: &[Role] = &[Role::required("trajectories", Some("trajectories"), "artifact of `ingest`")];
+        const ROLES: &[Role] = &[
+            Role::required("trajectories", Some("trajectories"), "artifact of `ingest`"),
+            Role::optional("documents", Some("documents"), "artifact of `ingest --as corpus`"),
+        ];
         ROLES
     }
 
@@ -56,9 +59,12 @@ impl Step for Curate {
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
         let trajectories = [context.input("trajectories")?.join(TRAJECTORY_FILE)];
+        let documents: Vec<PathBuf> =
+            context.optional("documents").map(|folder| folder.join(DOCUMENT_FILE)).into_iter().collect();
         let report = worldloom_curate::run(
             &context.config()?,
             &trajectories,
+            &documents,
             &context.out,
             Resources::default(),
             &context.advance(),

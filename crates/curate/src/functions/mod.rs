@@ -3,6 +3,7 @@
 //! What a function needs to know beyond its row comes as a last argument of JSON text ([`Settings`]): a plan that is sent
 //! elsewhere carries it along. It is read once per function and text, not once per batch.
 
+mod documents;
 mod draw;
 mod signatures;
 mod trajectories;
@@ -19,6 +20,7 @@ use datafusion::common::{DataFusionError, Result, ScalarValue, exec_err};
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 use datafusion::prelude::SessionContext;
 
+pub(crate) use documents::DOCUMENT_FACTS;
 pub(crate) use draw::{DRAW, uniform};
 pub(crate) use signatures::{BAND_KEYS, SIMILARITY};
 pub(crate) use trajectories::{FactSettings, OVERLAP, OverlapSettings, TRAJECTORY_FACTS};
@@ -31,6 +33,7 @@ pub fn register(context: &SessionContext) {
         ScalarUDF::from(turns::turn_facts()),
         ScalarUDF::from(trajectories::trajectory_facts()),
         ScalarUDF::from(trajectories::overlap()),
+        ScalarUDF::from(documents::document_facts()),
         signatures::band_keys(),
         signatures::similarity(),
         draw::draw(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use datafusion::arrow::array::{
-    ArrayRef, AsArray, Float64Builder, LargeBinaryBuilder, LargeStringArray, LargeStringBuilder, StructArray,
+    Array, ArrayRef, AsArray, Float64Builder, LargeBinaryBuilder, LargeStringArray, LargeStringBuilder, StructArray,
     UInt64Builder,
 };
 use datafusion::arrow::datatypes::{DataType, Field, Fields};
@@ -13,7 +13,7 @@ use regex::RegexSet;
 use serde::{Deserialize, Serialize};
 
 use super::turns::{OwnTest, applies, regex_set};
-use super::view::text;
+use super::view::{WordsView, text};
 use super::{Function, Settings, TurnsView, from_json, ours, texts};
 use crate::language;
 use crate::minhash::{MinHash, to_bytes};
@@ -26,7 +26,7 @@ use crate::tools;
 /// and observations, `language`, the first rule of `undeclared_tool`, `environment_failure` and own patterns that it
 /// breaks as `own_rule`, and a `signature` where near duplicates are looked for.
 pub(crate) const TRAJECTORY_FACTS: &str = "worldloom_trajectory_facts";
-/// `(turns, settings)` → the share of words and the longest run of words that stand in evaluation texts.
+/// `(turns or text, settings)` → the share of words and the longest run of words that stand in evaluation texts.
 pub(crate) const OVERLAP: &str = "worldloom_evaluation_overlap";
 
 /// Settings of [`TRAJECTORY_FACTS`].
@@ -152,12 +152,12 @@ pub(super) fn overlap() -> Function<OverlapTest> {
 }
 
 fn overlap_body(test: &OverlapTest, arguments: &[ArrayRef]) -> Result<ArrayRef> {
-    let turns = TurnsView::read(&arguments[0])?;
+    let rows = WordsView::read(&arguments[0])?;
     let (mut shares, mut longest) = (Float64Builder::new(), UInt64Builder::new());
     let mut words = Vec::new();
-    for row in 0..turns.rows() {
+    for row in 0..arguments[0].len() {
         words.clear();
-        turns.words(row, &mut words);
+        rows.add(row, &mut words);
         let overlap = test.0.of(&words);
         shares.append_value(overlap.share);
         longest.append_value(overlap.longest);

@@ -88,6 +88,28 @@ impl TurnsView {
     }
 }
 
+/// The words of each row, whether it is a list of turns or a text.
+pub(super) enum WordsView {
+    Turns(Box<TurnsView>),
+    Texts(LargeStringArray),
+}
+
+impl WordsView {
+    pub(super) fn read(array: &ArrayRef) -> Result<Self> {
+        match array.data_type() {
+            DataType::LargeList(_) => Ok(Self::Turns(Box::new(TurnsView::read(array)?))),
+            _ => Ok(Self::Texts(texts(array)?.as_string::<i64>().clone())),
+        }
+    }
+
+    pub(super) fn add(&self, row: usize, words: &mut Vec<u64>) {
+        match self {
+            Self::Turns(turns) => turns.words(row, words),
+            Self::Texts(texts) => add_words(text(texts, row), words),
+        }
+    }
+}
+
 /// The text of a row, or nothing where there is none.
 pub(super) fn text(texts: &LargeStringArray, row: usize) -> &str {
     if texts.is_valid(row) { texts.value(row) } else { "" }

@@ -13,6 +13,13 @@ use crate::settings::NearDuplicates;
 const OTHERS: [&str; 4] = ["first", "before_1", "before_2", "before_3"];
 
 impl Plans<'_> {
+    /// From sketches to clusters, of trajectories or of what the prefix names.
+    pub(crate) fn find_clusters(&self, near: &NearDuplicates, of: &str) -> Result<()> {
+        self.run(&format!("{of}bands"), || self.bands(near, of))?;
+        self.run(&format!("{of}pairs"), || self.pairs(near, of))?;
+        self.cluster(&format!("{of}pairs"), &format!("{of}clusters"))
+    }
+
     /// Trajectories that no rule dropped and that say something, with their signatures.
     pub(crate) fn sketches(&self) -> Result<Frame> {
         let (trajectories, facts) = (self.engine.table("trajectories")?, self.first_copies()?);
@@ -29,8 +36,8 @@ impl Plans<'_> {
     }
 
     /// Each trajectory once per band, with those of the bucket it is compared with.
-    pub(crate) fn bands(&self, near: &NearDuplicates) -> Result<Frame> {
-        let sketches = self.engine.table("sketches")?;
+    fn bands(&self, near: &NearDuplicates, of: &str) -> Result<Frame> {
+        let sketches = self.engine.table(&format!("{of}sketches"))?;
         let keys = self.call(BAND_KEYS, vec![col("signature"), lit(near.rows_per_band() as u64)])?;
         let frame = || {
             let in_bucket = |function: Expr| {
@@ -50,8 +57,9 @@ impl Plans<'_> {
     }
 
     /// Pairs whose estimated similarity reaches the threshold, with what decides which of a cluster is kept.
-    pub(crate) fn pairs(&self, near: &NearDuplicates) -> Result<Frame> {
-        let (bands, sketches) = (self.engine.table("bands")?, self.engine.table("sketches")?);
+    fn pairs(&self, near: &NearDuplicates, of: &str) -> Result<Frame> {
+        let table = |name: &str| self.engine.table(&format!("{of}{name}"));
+        let (bands, sketches) = (table("bands")?, table("sketches")?);
         let similarity = self.call(SIMILARITY, vec![col("one_signature"), col("other_signature")])?;
         let frame = || {
             let pairs_with = |other: &str| {

@@ -30,7 +30,7 @@ impl Plans<'_> {
             vec![domain(), system("task_description"), system("action_space"), col("turns"), settings(&wanted)?];
         let facts = self.call(TRAJECTORY_FACTS, arguments)?.alias("facts");
         let shared = match evaluation {
-            Some(runs) => vec![self.overlap(runs)?.alias("shared")],
+            Some(runs) => vec![self.overlap(col("turns"), runs)?.alias("shared")],
             None => Vec::new(),
         };
         let part = |name: &str| get_field(col("facts"), name).alias(name);
@@ -55,21 +55,33 @@ impl Plans<'_> {
         Ok(frame())
     }
 
-    /// What the turns of a row share with evaluation texts.
-    pub(super) fn overlap(&self, runs: &Path) -> Result<Expr> {
+    /// What the turns or the text of a row share with evaluation texts.
+    pub(super) fn overlap(&self, texts: Expr, runs: &Path) -> Result<Expr> {
         let wanted = OverlapSettings { runs: runs.into(), hash: hash_file(runs)? };
-        self.call(OVERLAP, vec![col("turns"), settings(&wanted)?])
+        self.call(OVERLAP, vec![texts, settings(&wanted)?])
     }
 
     /// Whether what is shared is a leak.
-    pub(super) fn is_leak(&self) -> Expr {
+    pub(super) fn is_leak(&self, longest: Expr, share: Expr) -> Expr {
         match &self.config.decontaminate {
-            Some(limits) => {
-                let longest = col("shared_longest").gt_eq(lit(limits.longest_run));
-                longest.or(col("shared_share").gt(lit(limits.largest_share)))
-            }
+            Some(limits) => longest.gt_eq(lit(limits.longest_run)).or(share.gt(lit(limits.largest_share))),
             None => lit(false),
         }
+    }
+
+    /// Whether the licence is none that is allowed.
+    pub(super) fn other_licence(&self) -> Expr {
+        let Some(rule) = &self.config.rules.licences else { return lit(false) };
+        let allowed = rule.allow.iter().map(|licence| text(lit(licence.to_lowercase())));
+        let unknown = rule.keep_unknown.then(|| text(lit("")));
+        col("licence").in_list(allowed.chain(unknown).collect(), true)
+    }
+
+    /// Whether the language can be told and is none that is allowed.
+    pub(super) fn other_language(&self) -> Expr {
+        let Some(rule) = &self.config.rules.languages else { return lit(false) };
+        let allowed = rule.allow.iter().map(|code| text(lit(code.as_str()))).chain([text(lit(""))]);
+        col("language").in_list(allowed.collect(), true)
     }
 
     /// First copies.
@@ -133,7 +145,7 @@ impl Plans<'_> {
     /// `few_turns`.
     pub(crate) fn trajectories(&self, evaluation_groups: &[String]) -> Result<Frame> {
         let (turns, facts) = (self.engine.table("turns")?, self.first_copies()?);
-        let (rules, name) = (&self.config.rules, |rule: &str| text(lit(rule)));
+        let name = |rule: &str| text(lit(rule));
         let has_image_rule = when(col("rule").eq(name("image_only")), lit(1i64)).end();
         let counts = |column: &str| cast(coalesce(vec![col(column), lit(0i64)]), DataType::UInt64);
         let frame = || {
@@ -146,16 +158,6 @@ impl Plans<'_> {
                     ],
                 )?
                 .select(vec![col("trajectory_id").alias("turn_id"), col("left"), col("images")])?;
-            let licences = rules.licences.as_ref();
-            let other_licence = licences.map_or(lit(false), |rule| {
-                let allowed = rule.allow.iter().map(|licence| name(&licence.to_lowercase()));
-                let unknown = rule.keep_unknown.then(|| name(""));
-                col("licence").in_list(allowed.chain(unknown).collect(), true)
-            });
-            let other_language = rules.languages.as_ref().map_or(lit(false), |rule| {
-                let allowed = rule.allow.iter().map(|code| name(code)).chain([name("")]);
-                col("language").in_list(allowed.collect(), true)
-            });
             let in_evaluation = match evaluation_groups {
                 [] => lit(false),
                 groups => text(col("task_group")).in_list(groups.iter().map(|group| name(group)).collect(), false),
@@ -163,10 +165,10 @@ impl Plans<'_> {
             let fewest = self.limit(Some(self.config.min_turns), |limits| limits.min_turns)?;
             let longest = self.limit(self.config.max_trajectory_chars, |limits| limits.max_trajectory_chars)?;
             let with_images = col("num_turns") + counts("images");
-            let rule = when(other_licence, name("licence"))
+            let rule = when(self.other_licence(), name("licence"))
                 .when(in_evaluation, name("evaluation_group"))
-                .when(self.is_leak(), name("evaluation_overlap"))
-                .when(other_language, name("language"))
+                .when(self.is_leak(col("shared_longest"), col("shared_share")), name("evaluation_overlap"))
+                .when(self.other_language(), name("language"))
                 .when(col("own_rule").not_eq(name("")), col("own_rule"))
                 .when(col("total_chars").gt(longest), name("long_trajectory"))
                 .when(col("num_turns").lt(fewest.clone()).and(with_images.gt_eq(fewest.clone())), name("image_only"))

@@ -89,7 +89,11 @@ impl Plans<'_> {
         let overlaps = self.engine.table("pool_overlaps")?;
         let frame = || {
             let is_training = is_left().and(col("pool").not_eq(text(lit(Pool::Eval.as_str()))));
-            let rule = when(is_training.and(self.is_leak()), text(lit("pool_overlap"))).otherwise(col("rule"))?;
+            let rule = when(
+                is_training.and(self.is_leak(col("shared_longest"), col("shared_share"))),
+                text(lit("pool_overlap")),
+            )
+            .otherwise(col("rule"))?;
             placed
                 .join(overlaps, JoinType::Left, &["trajectory_id"], &["overlap_id"], None)?
                 .with_column("rule", rule)?
@@ -110,7 +114,7 @@ impl Plans<'_> {
     /// What every trajectory shares with the evaluation pool, whose runs lie in a file.
     pub(crate) fn pool_overlaps(&self, runs: &std::path::Path) -> Result<Frame> {
         let input = self.engine.read("pool_overlaps", &self.inputs.paths)?;
-        let shared = self.overlap(runs)?;
+        let shared = self.overlap(col("turns"), runs)?;
         let frame = || {
             input
                 .select(vec![col("trajectory_id").alias("overlap_id"), shared.alias("shared")])?

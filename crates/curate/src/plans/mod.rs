@@ -17,6 +17,7 @@
 //! sorted         the trajectories themselves, sorted by id
 //! ```
 
+mod documents;
 mod duplicates;
 mod facts;
 mod fates;
@@ -48,6 +49,7 @@ pub(crate) struct Plans<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) config: &'a CurateConfig,
     pub(crate) inputs: &'a Inputs,
+    pub(crate) documents: &'a Inputs,
 }
 
 type Frame = std::result::Result<DataFrame, DataFusionError>;

@@ -55,6 +55,14 @@ impl Report {
                 line(&mut table, &format!("  {}", step.rule), &format!("-{}", grouped(step.taken)), step.left);
             }
         }
+        if let Some(documents) = &self.documents {
+            line(&mut table, "documents", "", documents.documents_read);
+            let mut left = documents.documents_read;
+            for (rule, taken) in &documents.dropped {
+                left -= taken;
+                line(&mut table, &format!("  {rule}"), &format!("-{}", grouped(*taken)), left);
+            }
+        }
         for (kind, number) in &self.masked_secrets {
             line(&mut table, &format!("masked {kind}"), "", *number);
         }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use worldloom_schema::{Pool, Trajectory, Turn};
 
 use crate::apply::Decided;
+use crate::documents::DocumentReport;
 use crate::mask::class_name;
 use crate::rules::Rules;
 pub use flow::FlowStep;
@@ -33,6 +34,9 @@ pub struct Report {
     pub domains: BTreeMap<String, PartReport>,
     /// Each source.
     pub sources: BTreeMap<String, PartReport>,
+    /// The documents, where some were given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<DocumentReport>,
     /// What pools share, counted on the files written: nothing.
     pub shared: Vec<SharedBetween>,
     /// Shares of the classes (`class:*` flags) among the evaluation turns.
@@ -243,6 +247,11 @@ impl Report {
         sums.into_iter().for_each(|(name, number)| self.count(name, number));
         if !self.masked_secrets.is_empty() {
             self.count("masked_secrets", self.masked_secrets.values().sum());
+        }
+        if let Some(documents) = &self.documents {
+            let (read, written) = (documents.documents_read, documents.documents);
+            self.count("documents_read", read);
+            self.count("documents", written);
         }
         flow::fill(self);
         if let Some(eval) = self.pools.get(Pool::Eval.as_str()) {

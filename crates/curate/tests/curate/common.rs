@@ -86,6 +86,7 @@ pub(crate) fn config() -> CurateConfig {
         rules: Rules::default(),
         near_duplicates: None,
         decontaminate: None,
+        documents: None,
         secrets: None,
         mixture: None,
     }
@@ -130,7 +131,7 @@ pub(crate) fn curate(config: &CurateConfig, trajectories: &[Trajectory]) -> Resu
     let folder = tempfile::tempdir().unwrap();
     let input = write(folder.path(), "in.parquet", trajectories);
     let out = tempfile::tempdir().unwrap();
-    let report = run(config, &[input], out.path(), Resources::default(), &|done, total| assert!(done <= total))?;
+    let report = run(config, &[input], &[], out.path(), Resources::default(), &|done, total| assert!(done <= total))?;
     let pools: BTreeMap<Pool, Vec<Trajectory>> =
         Pool::ALL.into_iter().map(|pool| (pool, read_table(&out.path().join(pool_file(pool))).unwrap())).collect();
     let rejects: Vec<Reject> = read_table(&out.path().join(REJECT_FILE)).unwrap();

@@ -3,6 +3,7 @@
 
 mod balance;
 mod common;
+mod documents;
 mod duplicates;
 mod leaks;
 mod pools;

@@ -77,7 +77,7 @@ pub(crate) fn written(config: &CurateConfig, files: &[&[Trajectory]], num_thread
         files.iter().enumerate().map(|(at, rows)| write(folder.path(), &format!("{at}.parquet"), rows)).collect();
     let out = tempfile::tempdir().unwrap();
     let resources = Resources { num_threads, ..Resources::default() };
-    run(config, &inputs, out.path(), resources, &|_, _| {}).unwrap();
+    run(config, &inputs, &[], out.path(), resources, &|_, _| {}).unwrap();
     let paths = fs_err::read_dir(out.path()).unwrap().map(|entry| entry.unwrap().path());
     paths.map(|path| (path.file_name().unwrap().to_string_lossy().into_owned(), fs_err::read(path).unwrap())).collect()
 }

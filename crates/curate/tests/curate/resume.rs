@@ -48,7 +48,7 @@ fn inputs(folder: &Path, parts: &[&[Trajectory]]) -> Vec<PathBuf> {
 
 fn written(parts: &[&[Trajectory]], resources: Resources) -> BTreeMap<String, Vec<u8>> {
     let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    run(&everything(), &inputs(folder.path(), parts), out.path(), resources, &|_, _| {}).unwrap();
+    run(&everything(), &inputs(folder.path(), parts), &[], out.path(), resources, &|_, _| {}).unwrap();
     files(out.path())
 }
 
@@ -82,7 +82,7 @@ fn a_killed_run_goes_on_from_the_plans_that_are_done_and_ends_as_a_straight_one(
         let seen = Cell::new(0);
         let seen = AssertUnwindSafe(std::sync::Mutex::new(seen));
         let died = catch_unwind(AssertUnwindSafe(|| {
-            run(&everything(), &inputs, out.path(), Resources::default(), &|_, _| {
+            run(&everything(), &inputs, &[], out.path(), Resources::default(), &|_, _| {
                 let seen = seen.lock().unwrap();
                 seen.set(seen.get() + 1);
                 assert!(seen.get() < steps, "killed here");
@@ -96,7 +96,7 @@ fn a_killed_run_goes_on_from_the_plans_that_are_done_and_ends_as_a_straight_one(
     assert!(out.path().join(".curate/sorted.parquet").exists(), "the last of them died among the rows");
     fs_err::write(out.path().join(".curate/partial.sorted.parquet"), "half").unwrap();
     let kept = std::sync::Mutex::new(None);
-    run(&everything(), &inputs, out.path(), Resources::default(), &|_, _| {
+    run(&everything(), &inputs, &[], out.path(), Resources::default(), &|_, _| {
         let facts = out.path().join(".curate/facts.parquet");
         kept.lock().unwrap().get_or_insert(fs_err::metadata(facts).unwrap().modified().unwrap());
     })
@@ -111,7 +111,7 @@ fn another_config_or_input_starts_anew() {
     let inputs = inputs(folder.path(), &[&trajectories()]);
     let dies = |config: &CurateConfig| {
         let died = catch_unwind(AssertUnwindSafe(|| {
-            run(config, &inputs, out.path(), Resources::default(), &|_, _| panic!("killed here"))
+            run(config, &inputs, &[], out.path(), Resources::default(), &|_, _| panic!("killed here"))
         }));
         assert!(died.is_err());
         fs_err::metadata(out.path().join(".curate/facts.parquet")).unwrap().modified().unwrap()

@@ -220,11 +220,13 @@ fn inputs_that_are_none_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let out = tempfile::tempdir().unwrap();
     let run = |inputs: &[std::path::PathBuf]| {
-        worldloom_curate::run(&config(), inputs, out.path(), Resources::default(), &|_, _| {}).unwrap_err().to_string()
+        worldloom_curate::run(&config(), inputs, &[], out.path(), Resources::default(), &|_, _| {})
+            .unwrap_err()
+            .to_string()
     };
     assert!(run(&[]).contains("no trajectory file given"));
     let empty = write(folder.path(), "empty.parquet", &[]);
-    assert!(run(&[empty]).contains("no trajectories in `"));
+    assert!(run(&[empty]).contains("no trajectory in `"));
     let good = write(folder.path(), "good.parquet", &crowd(2, 2));
     let bytes = fs_err::read(&good).unwrap();
     let cut = folder.path().join("cut.parquet");
