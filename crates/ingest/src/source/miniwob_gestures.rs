@@ -82,9 +82,7 @@ impl Grouping {
                 self.held.retain(|name| Some(*name) != released);
                 self.extend(number);
             }
-            "mousedown" | "mouseup" | "click" | "dblclick" | "scroll" | "keydown" | "keypress" | "keyup" => {
-                self.extend(number);
-            }
+            _ if !is_first => self.extend(number),
             other => self.start(number, Deed::Other(other.into())),
         }
     }
