@@ -30,8 +30,16 @@ pub const TRAJECTORY_RULES: [&str; 14] = [
 ];
 
 /// Rules that remove a turn, in the order in which they are asked. Own patterns of the config stand after `no_change`.
-pub const TURN_RULES: [&str; 7] =
-    ["empty_action", "image_only", "retry_cycle", "no_change", "long_action", "long_observation", "beyond_max_turns"];
+pub const TURN_RULES: [&str; 8] = [
+    "empty_action",
+    "image_only",
+    "harness_text",
+    "retry_cycle",
+    "no_change",
+    "long_action",
+    "long_observation",
+    "beyond_max_turns",
+];
 
 /// What the rules need to know.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

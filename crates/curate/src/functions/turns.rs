@@ -118,6 +118,9 @@ impl TurnTests {
         if turns.kind(turn) == "image" && observation.is_empty() {
             return "image_only";
         }
+        if turns.is_harness_text(turn) {
+            return "harness_text";
+        }
         if applies(&self.rules.retry_cycles.domains, domain) && self.refusals.is_match(head(observation)) {
             return "retry_cycle";
         }

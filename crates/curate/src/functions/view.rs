@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, LargeStringArray, UInt32Array};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, LargeStringArray, StructArray, UInt32Array};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, UInt32Type};
 use datafusion::common::{DataFusionError, Result, exec_err};
@@ -19,7 +19,11 @@ pub(crate) struct TurnsView {
     kinds: LargeStringArray,
     states: LargeStringArray,
     errors: BooleanArray,
+    harness: Vec<bool>,
 }
+
+/// How the flags begin with which ingest marks an observation that no environment wrote.
+const SKIP: &str = "skip:";
 
 impl TurnsView {
     /// The turns of a column of lists.
@@ -39,6 +43,7 @@ impl TurnsView {
             kinds: text("observation_kind")?,
             states: text("pre_state")?,
             errors: cast(&column("is_error")?, &DataType::Boolean)?.as_boolean().clone(),
+            harness: are_skipped(turns)?,
         })
     }
 
@@ -79,6 +84,11 @@ impl TurnsView {
         self.errors.is_valid(turn) && self.errors.value(turn)
     }
 
+    /// Whether the harness around the environment wrote the observation.
+    pub(crate) fn is_harness_text(&self, turn: usize) -> bool {
+        self.harness.get(turn).copied().unwrap_or(false)
+    }
+
     /// The words of a row's actions and observations, in order.
     pub(crate) fn words(&self, row: usize, words: &mut Vec<u64>) {
         for turn in self.of(row) {
@@ -108,6 +118,21 @@ impl WordsView {
             Self::Texts(texts) => add_words(text(texts, row), words),
         }
     }
+}
+
+/// Which turns have a flag that begins with [`SKIP`]; none where turns have no flags.
+fn are_skipped(turns: &StructArray) -> Result<Vec<bool>> {
+    let Some(flags) = turns.column_by_name("flags").and_then(|column| column.as_list_opt::<i64>()) else {
+        return Ok(Vec::new());
+    };
+    let names = texts(flags.values())?;
+    let names = names.as_string::<i64>();
+    let ends = flags.value_offsets();
+    let has_skip = |turn: usize| {
+        let mut of = ends[turn] as usize..ends[turn + 1] as usize;
+        flags.is_valid(turn) && of.any(|at| text(names, at).starts_with(SKIP))
+    };
+    Ok((0..flags.len()).map(has_skip).collect())
 }
 
 /// The text of a row, or nothing where there is none.

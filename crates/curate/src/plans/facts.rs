@@ -89,7 +89,7 @@ impl Plans<'_> {
         Ok(self.engine.table("facts")?.filter(col("copy").eq(lit(1u64))))
     }
 
-    /// The rule that removes a turn: its own (`empty_action`, `image_only`, `retry_cycle`, `no_change`, patterns of the
+    /// The rule that removes a turn: its own (`empty_action`, `image_only`, `harness_text`, `retry_cycle`, `no_change`, patterns of the
     /// config); from the first action or observation that is too long on `long_action` or `long_observation`; then
     /// `beyond_max_turns`.
     pub(crate) fn turns(&self) -> Result<Frame> {

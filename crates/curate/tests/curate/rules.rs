@@ -30,6 +30,16 @@ fn empty_actions_and_images_are_removed_and_the_rest_is_numbered_anew() {
 }
 
 #[test]
+fn what_the_harness_wrote_is_removed_by_its_flag_and_not_by_its_words() {
+    let flagged = |action: &str| Turn { flags: vec!["skip:harness_text".into()], ..turn(action, "Answer is CORRECT") };
+    let other = Turn { flags: vec!["skips:none".into(), "class:skip:".into()], ..turn("c", "Answer is CORRECT") };
+    let turns = vec![turn("a", "1"), flagged("think[x]"), turn("b", "2"), other, flagged("Finish[x]")];
+    let (left, removed) = only(&only_cpt(), turns);
+    assert_eq!(left, numbered(&["a", "b", "c"]));
+    assert_eq!(removed, [("harness_text".into(), 2)]);
+}
+
+#[test]
 fn a_trajectory_is_cut_before_the_first_observation_that_is_too_long() {
     let fits = "é".repeat(1000);
     let turns = vec![turn("a", &fits), turn("b", "2"), turn("c", &format!("{fits}é")), turn("d", "4")];
