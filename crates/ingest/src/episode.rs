@@ -229,7 +229,8 @@ fn add_answer(turn: &mut Turn, answer: Answer, is_further: bool) {
     }
 }
 
-fn observation_kind(turn: &Turn) -> ObservationKind {
+/// What the text of a turn's observation is; an image stays one.
+pub(crate) fn observation_kind(turn: &Turn) -> ObservationKind {
     let text = turn.observation.trim();
     if text.is_empty() {
         return turn.observation_kind;

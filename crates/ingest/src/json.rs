@@ -65,6 +65,24 @@ pub(crate) fn object<'a>(fields: &Fields<'a>, name: &str) -> Result<Option<Field
     }
 }
 
+/// A field that is a list.
+pub(crate) fn list<'a>(fields: &Fields<'a>, name: &str) -> Result<Option<Vec<&'a RawValue>>, Refusal> {
+    match fields.get(name).map(|raw| Value::of(raw)).transpose()? {
+        None | Some(Value::Null) => Ok(None),
+        Some(Value::List(items)) => Ok(Some(items)),
+        Some(other) => Err(Refusal::field_type(name, "a list", other.kind())),
+    }
+}
+
+/// A field that is a list of objects. Missing and null are an empty list.
+pub(crate) fn objects<'a>(fields: &Fields<'a>, name: &str) -> Result<Vec<Fields<'a>>, Refusal> {
+    let object = |(at, raw): (usize, &'a RawValue)| match Value::of(raw)? {
+        Value::Object(inner) => Ok(inner),
+        other => Err(Refusal::field_type(&format!("{name}[{at}]"), "an object", other.kind())),
+    };
+    list(fields, name)?.unwrap_or_default().into_iter().enumerate().map(object).collect()
+}
+
 /// A field that is text; a number is taken as it is written. Missing and null are none, an empty string is a string.
 pub(crate) fn text(fields: &Fields<'_>, name: &str) -> Result<Option<String>, Refusal> {
     match fields.get(name).map(|raw| Value::of(raw)).transpose()? {

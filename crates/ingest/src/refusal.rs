@@ -26,6 +26,16 @@ impl Refusal {
         Self { rule, detail: detail.into() }
     }
 
+    /// The same, said of a file in a folder.
+    pub(crate) fn of(self, entry: &str) -> Self {
+        Self { detail: format!("`{entry}`: {}", self.detail), ..self }
+    }
+
+    /// The same, said of an element of a list.
+    pub(crate) fn at(self, list: &str, index: usize) -> Self {
+        Self { detail: format!("{list}[{index}]: {}", self.detail), ..self }
+    }
+
     /// A row that is not JSON: cut off at its end, or wrong inside.
     pub(crate) fn json(error: &serde_json::Error) -> Self {
         let rule = if error.is_eof() { "cut" } else { "json" };

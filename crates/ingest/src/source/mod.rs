@@ -15,29 +15,49 @@ mod asciicast;
 mod atif;
 mod autodroid;
 mod blob;
+mod blocks;
 mod chat;
 mod claude_code;
 mod cline;
+mod codex;
 mod content;
+mod copilot;
 pub(crate) mod corpus;
+mod cursor;
 mod domain;
+mod droid;
+mod fireact;
+mod format;
+mod gemini;
+mod inspect;
+mod intercode;
+mod kimi;
 mod livemcp;
 mod mapped;
 mod messages;
 mod mini_swe;
 mod miniwob;
 mod miniwob_gestures;
+mod opencode;
+mod openhands;
 mod openhands_llm;
 mod pc_tracker;
+mod pi;
+mod react;
+mod records;
+mod reflexion;
 mod screenagent;
 mod screens;
 mod session;
 mod sharegpt;
+mod swe_agent;
 mod tags;
+mod tarko;
 mod tau_bench;
 mod terminal_bench;
 mod tree;
 mod webdancer;
+mod webshop;
 mod webvoyager;
 
 pub(crate) use mapped::MappedSource;
@@ -73,6 +93,27 @@ static SOURCES: &[&dyn Source] = &[
     &tau_bench::TauBench,
     &webdancer::WebDancer,
     &openhands_llm::OpenHandsLlm,
+    &opencode::Storage,
+    &opencode::EXPORT,
+    &swe_agent::FORMAT,
+    &openhands::FORMAT,
+    &openhands::EVENTS,
+    &pi::FORMAT,
+    &tarko::FORMAT,
+    &inspect::Archive,
+    &inspect::FORMAT,
+    &intercode::FORMAT,
+    &fireact::FORMAT,
+    &reflexion::FORMAT,
+    &webshop::FORMAT,
+    &webshop::NOTEBOOK,
+    &gemini::FORMAT,
+    &gemini::LINES,
+    &kimi::FORMAT,
+    &copilot::FORMAT,
+    &droid::FORMAT,
+    &codex::FORMAT,
+    &cursor::FORMAT,
     &cline::Cline,
     &mini_swe::MiniSwe,
     &webvoyager::WebVoyager,
