@@ -27,7 +27,7 @@ use crate::refusal::{Counts, Refusal, count};
 pub(crate) static FORMAT: FileFormat = FileFormat {
     name: "codex",
     description: "Codex CLI rollout files (JSON lines), also of versions before 0.40",
-    example: r#"{"timestamp": "2025-01-01T00:00:00Z", "type": "session_meta", "payload": {"id": "1", "cwd": "/work/name"}}
+    example: r#"{"timestamp": "2025-01-01T00:00:00Z", "type": "session_meta", "payload": {"id": "1", "cwd": "/home/user/name"}}
 {"timestamp": "2025-01-01T00:00:01Z", "type": "response_item", "payload": {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "List the files."}]}}
 {"timestamp": "2025-01-01T00:00:02Z", "type": "response_item", "payload": {"type": "function_call", "name": "shell", "call_id": "a", "arguments": "{\"command\": [\"bash\", \"-lc\", \"ls\"]}"}}
 {"timestamp": "2025-01-01T00:00:03Z", "type": "response_item", "payload": {"type": "function_call_output", "call_id": "a", "output": "{\"output\": \"notes.txt\\n\", \"metadata\": {\"exit_code\": 0, \"duration_seconds\": 0.1}}"}}"#,

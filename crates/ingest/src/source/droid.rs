@@ -19,7 +19,7 @@ use crate::refusal::{Counts, Refusal, count};
 pub(crate) static FORMAT: FileFormat = FileFormat {
     name: "droid",
     description: "sessions of Factory's Droid, stored or streamed (JSON lines)",
-    example: r#"{"type": "session_start", "id": "1", "title": "t", "cwd": "/work/name"}
+    example: r#"{"type": "session_start", "id": "1", "title": "t", "cwd": "/home/user/name"}
 {"type": "message", "id": "2", "message": {"role": "user", "content": [{"type": "text", "text": "List the files."}]}}
 {"type": "message", "id": "3", "message": {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "Execute", "input": {"command": "ls"}}]}}
 {"type": "message", "id": "4", "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": "notes.txt"}]}}"#,

@@ -1,10 +1,7 @@
 //! A format as data: its name, what it looks like, and the functions that detect and read it. For logs of agent
 //! frameworks, whose readers need no more than a JSON object or a file.
 
-use worldloom_schema::{ActionKind, ObservationKind, Turn};
-
 use super::{Draft, FormatInfo, Origin, Source};
-use crate::episode::observation_kind;
 use crate::json::{Fields, Value};
 use crate::piece::{FilePiece, FolderPiece, Piece, Shape, Sink};
 use crate::refusal::{Counts, Refusal};
@@ -157,27 +154,6 @@ pub(crate) fn texts(
 ) -> Result<Vec<(String, String)>, Refusal> {
     let entries = folder.entries.iter().filter(|entry| is_wanted(entry));
     entries.map(|entry| Ok((entry.clone(), repair::to_text(folder.read(entry)?, counts)))).collect()
-}
-
-/// A turn of which nothing more is known.
-pub(crate) fn turn(action: String, action_kind: ActionKind, observation: String) -> Turn {
-    let mut turn = Turn {
-        index: 0,
-        action,
-        action_kind,
-        observation,
-        observation_kind: ObservationKind::Text,
-        reasoning: None,
-        pre_state: None,
-        trace: None,
-        is_error: None,
-        truncated: false,
-        flags: Vec::new(),
-        keep_class: None,
-        keep: None,
-    };
-    turn.observation_kind = observation_kind(&turn);
-    turn
 }
 
 /// Text without the spaces around it, if any is left.

@@ -12,8 +12,9 @@
 
 use worldloom_schema::{ActionKind, Domain, Turn};
 
-use super::format::{Drafts, HARNESS_TEXT, RowFormat, episodes, holds, spoken, turn};
+use super::format::{Drafts, HARNESS_TEXT, RowFormat, episodes, holds, spoken};
 use super::{Draft, Origin};
+use crate::episode::turn;
 use crate::json::{self, Fields, Value};
 use crate::refusal::{Counts, Refusal, count};
 

@@ -27,7 +27,7 @@ pub(crate) struct Storage;
 pub(crate) static EXPORT: RowFormat = RowFormat {
     name: "opencode",
     description: "a session exported by OpenCode",
-    example: r#"{"info": {"id": "s", "directory": "/work/name"}, "messages": [{"info": {"id": "1", "role": "user"}, "parts": [{"type": "text", "text": "List the files."}]}, {"info": {"id": "2", "role": "assistant"}, "parts": [{"type": "tool", "callID": "a", "tool": "bash", "state": {"status": "completed", "input": {"command": "ls"}, "output": "notes.txt\n"}}]}]}"#,
+    example: r#"{"info": {"id": "s", "directory": "/home/user/name"}, "messages": [{"info": {"id": "1", "role": "user"}, "parts": [{"type": "text", "text": "List the files."}]}, {"info": {"id": "2", "role": "assistant"}, "parts": [{"type": "tool", "callID": "a", "tool": "bash", "state": {"status": "completed", "input": {"command": "ls"}, "output": "notes.txt\n"}}]}]}"#,
     detects: detects_export,
     read: read_export,
 };

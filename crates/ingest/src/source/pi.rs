@@ -21,7 +21,7 @@ use crate::refusal::{Counts, Refusal, count};
 pub(crate) static FORMAT: FileFormat = FileFormat {
     name: "pi",
     description: "session files of the pi coding agent (JSON lines)",
-    example: r#"{"type": "session", "id": "1", "cwd": "/work/name", "provider": "p", "modelId": "m"}
+    example: r#"{"type": "session", "id": "1", "cwd": "/home/user/name", "provider": "p", "modelId": "m"}
 {"type": "message", "message": {"role": "user", "content": [{"type": "text", "text": "List the files."}]}}
 {"type": "message", "message": {"role": "assistant", "content": [{"type": "toolCall", "id": "a", "name": "bash", "arguments": {"command": "ls"}}]}}
 {"type": "message", "message": {"role": "toolResult", "toolCallId": "a", "toolName": "bash", "content": [{"type": "text", "text": "notes.txt"}], "isError": false}}"#,

@@ -17,7 +17,8 @@
 use worldloom_schema::{ActionKind, Domain, Turn};
 
 use super::Draft;
-use super::format::{HARNESS_TEXT, spoken, turn};
+use super::format::{HARNESS_TEXT, spoken};
+use crate::episode::turn;
 use crate::refusal::{Counts, count};
 
 /// What a line begins.

@@ -15,8 +15,9 @@
 
 use worldloom_schema::{ActionKind, Domain, Turn};
 
-use super::format::{Drafts, RowFormat, is_clipped, one, repository, spoken, turn};
+use super::format::{Drafts, RowFormat, is_clipped, one, repository, spoken};
 use super::{Draft, Origin};
+use crate::episode::turn;
 use crate::json::{self, Fields, Value};
 use crate::refusal::{Counts, Refusal, count};
 
