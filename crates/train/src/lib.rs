@@ -27,7 +27,7 @@ pub use checkpoint::CheckpointConfig;
 pub use data::{Data, Rows};
 pub use error::{Error, Result};
 pub use metrics::{Clock, Control, Observer, Silent, StartInfo, StepMetrics};
-pub use optimizer::{MuonConfig, Optimizer, OptimizerConfig};
+pub use optimizer::{MuonConfig, Optimizer, OptimizerConfig, ParameterGroup};
 pub use order::Order;
 pub use run::{Job, Report};
 pub use schedule::{Schedule, Shape};

@@ -90,6 +90,7 @@ impl Run {
                     Some(lora) => job.decoder.with_lora(lora, split_seed(seed, Purpose::Init, 0), job.device)?,
                     None => job.decoder,
                 };
+                optimizer.check_groups(&decoder)?;
                 let optimizer = Optimizer::new(optimizer, &decoder);
                 (decoder, optimizer, State { seed, ..State::default() }, None)
             }

@@ -1,6 +1,7 @@
 //! What a user sets of the optimizer.
 
 use serde::{Deserialize, Serialize};
+use worldloom_model::Decoder;
 
 use crate::error::{Error, Result};
 
@@ -29,6 +30,19 @@ pub struct OptimizerConfig {
     /// Muon for the matrices of the blocks, AdamW for the rest. Default: AdamW for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub muon: Option<MuonConfig>,
+    /// Parameters that learn at a rate of their own. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<ParameterGroup>,
+}
+
+/// Parameters that learn slower or faster than the rest. The first group that names a parameter is its group.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ParameterGroup {
+    /// Parameters whose path contains one of these, such as `embed_tokens` or `layers.0.`.
+    pub paths: Vec<String>,
+    /// Their learning rate as a multiple of the scheduled one; 0 keeps them as they are.
+    pub learning_rate_scale: f64,
 }
 
 /// Muon (Jordan et al. 2024) at AdamW's learning rate (Liu et al., arXiv 2502.16982).
@@ -78,6 +92,7 @@ impl OptimizerConfig {
             epsilon: default_epsilon(),
             no_decay: default_no_decay(),
             muon: None,
+            groups: Vec::new(),
         }
     }
 
@@ -97,6 +112,12 @@ impl OptimizerConfig {
                 return Err(Error::config(&format!("optimizer.{field}"), format!("{value}, expected {expected}")));
             }
         }
+        for group in &self.groups {
+            let (scale, field) = (group.learning_rate_scale, "optimizer.groups.learning_rate_scale");
+            if !scale.is_finite() || scale < 0.0 {
+                return Err(Error::config(field, format!("{scale}, expected 0 or more")));
+            }
+        }
         match &self.muon {
             Some(muon) if !share(muon.momentum) => {
                 let detail = format!("{}, expected 0 or more and below 1", muon.momentum);
@@ -114,6 +135,26 @@ impl OptimizerConfig {
         let muon = self.muon.as_ref()?;
         let is_matrix = matches!(shape, [_, _] | [_, _, _]) && path.contains("layers.");
         (is_matrix && !muon.adamw.iter().any(|part| path.contains(part.as_str()))).then_some(muon)
+    }
+
+    /// Refuses a group that names no parameter, such as one of another family.
+    pub(crate) fn check_groups(&self, decoder: &Decoder) -> Result<()> {
+        let mut paths = Vec::new();
+        decoder.for_each_trained(&mut |path, _, _| paths.push(path.to_string()));
+        for part in self.groups.iter().flat_map(|group| &group.paths) {
+            if !paths.iter().any(|path| path.contains(part.as_str())) {
+                let example = paths.first().map_or("", String::as_str);
+                let detail = format!("`{part}` is in no parameter's path, expected a part of one such as `{example}`");
+                return Err(Error::config("optimizer.groups.paths", detail));
+            }
+        }
+        Ok(())
+    }
+
+    /// Multiple of the scheduled learning rate for a parameter.
+    pub(super) fn rate_scale_of(&self, path: &str) -> f64 {
+        let of_path = self.groups.iter().find(|group| group.paths.iter().any(|part| path.contains(part.as_str())));
+        of_path.map_or(1.0, |group| group.learning_rate_scale)
     }
 
     pub(super) fn decay_of(&self, path: &str) -> f64 {

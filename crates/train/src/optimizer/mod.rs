@@ -13,7 +13,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use worldloom_kernels::{AdamWStep, MuonStep};
 use worldloom_model::{Decoder, Gradients};
 
-pub use self::config::{MuonConfig, OptimizerConfig};
+pub use self::config::{MuonConfig, OptimizerConfig, ParameterGroup};
 use crate::error::{Error, Result};
 
 const FIRST: &str = "exp_avg.";
@@ -82,6 +82,7 @@ impl Optimizer {
         decoder.update_parameters(&mut |path, shape, values| {
             let moments = moments.get_mut(path).expect("moments were made for every parameter of this decoder");
             let (gradient, decay) = (gradients[path], config.decay_of(path));
+            let rate = rate * config.rate_scale_of(path);
             match (moments, config.muon_of(path, shape)) {
                 (Moments::Muon { momentum }, Some(muon)) => {
                     let step = MuonStep {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use safetensors::SafeTensors;
 use worldloom_model::{Decoder, Gradients, load};
 use worldloom_schema::Row;
-use worldloom_train::{Batch, Optimizer, OptimizerConfig, Schedule, Shape};
+use worldloom_train::{Batch, MuonConfig, Optimizer, OptimizerConfig, ParameterGroup, Schedule, Shape};
 
 use crate::common::{device, parameters};
 
@@ -86,4 +86,43 @@ fn warmup_stable_decay_with_decay_on_everything_equals_torch() {
     let schedule =
         Schedule { shape: Shape::WarmupStableDecay, warmup_steps: 2, floor: Some(0.1), decay_steps: Some(3) };
     check("wsd", &config, schedule);
+}
+
+/// Each parameter's change by one update, by path.
+fn changes(config: &OptimizerConfig) -> BTreeMap<String, f32> {
+    let batches = tensors("adamw/batches.safetensors");
+    let device = device();
+    let (decoder, _): (Decoder, _) = load(&golden("qwen3-tied"), &device).unwrap();
+    let before = parameters(&decoder);
+    let mut gradients = Gradients::zeros(&decoder);
+    let rows = rows_of(&batches, 0);
+    let denominator = rows.iter().map(Row::total_weight).sum();
+    gradients
+        .accumulate(&decoder, Batch::new(&rows.iter().collect::<Vec<_>>(), denominator).loss(&decoder, 1.0, &device));
+    let norm = gradients.squared_norm().sqrt();
+    let mut optimizer = Optimizer::new(config, &decoder);
+    let after = parameters(&optimizer.update(decoder, &gradients, norm, config.learning_rate));
+    let largest = |old: &[f32], new: &[f32]| old.iter().zip(new).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    before.into_iter().zip(after).map(|((path, old), (_, new))| (path, largest(&old, &new))).collect()
+}
+
+#[test]
+fn a_group_learns_at_its_own_rate_and_the_rest_as_before() {
+    let group = |part: &str, learning_rate_scale| ParameterGroup { paths: vec![part.into()], learning_rate_scale };
+    for muon in [None, Some(MuonConfig::default())] {
+        let plain = OptimizerConfig { muon, ..OptimizerConfig::new(1e-2, 0.0, 1.0) };
+        let groups = vec![group("embed_tokens", 0.1), group("layers.0.", 0.0), group("layers.", 0.5)];
+        let grouped = OptimizerConfig { groups, ..plain.clone() };
+        let (plain, grouped) = (changes(&plain), changes(&grouped));
+        for (path, change) in &plain {
+            let scale = match path.as_str() {
+                path if path.contains("embed_tokens") => 0.1,
+                path if path.contains("layers.0.") => 0.0,
+                path if path.contains("layers.") => 0.5,
+                _ => 1.0,
+            };
+            let found = grouped[path];
+            assert!((found - scale * change).abs() <= 2e-2 * scale * change, "{path}: {found}, {scale} of {change}");
+        }
+    }
 }

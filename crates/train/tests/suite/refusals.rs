@@ -2,7 +2,7 @@
 
 use worldloom_schema::{Row, ShardWriter};
 use worldloom_train::supervised::{StageConfig, ValidationConfig};
-use worldloom_train::{Data, Error, OptimizerConfig};
+use worldloom_train::{Data, Error, OptimizerConfig, ParameterGroup};
 
 use crate::common::{decoder, parameters, rows, stage, train, train_from, train_until, weights};
 
@@ -41,6 +41,11 @@ fn rows_that_do_not_fit_the_model_are_named() {
     }
 }
 
+fn grouped(path: &str, learning_rate_scale: f64) -> OptimizerConfig {
+    let groups = vec![ParameterGroup { paths: vec![path.into()], learning_rate_scale }];
+    OptimizerConfig { groups, ..OptimizerConfig::new(3e-3, 0.1, 1.0) }
+}
+
 #[test]
 fn config_values_that_cannot_be_meant_are_named() {
     let held_out = |rows| Some(ValidationConfig { every: 2, held_out_rows: rows });
@@ -53,6 +58,8 @@ fn config_values_that_cannot_be_meant_are_named() {
         ("validation.held_out_rows", StageConfig { validation: held_out(None), ..stage(4) }),
         ("optimizer.learning_rate", StageConfig { optimizer: OptimizerConfig::new(0.0, 0.1, 1.0), ..stage(4) }),
         ("optimizer.clip_norm", StageConfig { optimizer: OptimizerConfig::new(0.1, 0.1, f64::NAN), ..stage(4) }),
+        ("optimizer.groups.learning_rate_scale", StageConfig { optimizer: grouped("embed_tokens", -1.0), ..stage(4) }),
+        ("optimizer.groups.paths", StageConfig { optimizer: grouped("embedding", 0.5), ..stage(4) }),
         ("schedule.warmup_steps", stage(2)),
     ];
     for (field, config) in cases {
