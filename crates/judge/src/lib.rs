@@ -8,8 +8,10 @@
 //! gives no scores is *unavailable* and says nothing about the policy. [`Metrics`] are what evaluation keeps of one
 //! prediction, [`clustered_mean`] and [`paired_difference`] what it says of many.
 
+pub mod asked;
 mod bootstrap;
 pub mod endpoint;
+mod ensemble;
 mod error;
 mod extract;
 mod metrics;
@@ -19,10 +21,11 @@ mod rule;
 mod text;
 
 pub use bootstrap::{Interval, clustered_mean, paired_difference};
+pub use ensemble::{Combination, EnsembleJudge};
 pub use error::{Error, Result};
 pub use extract::{CLOSE_TAG, Extraction, Fault, OPEN_TAG, extract, extract_untagged};
 pub use metrics::{Metrics, measure};
 pub use reward::{RewardConfig, RewardParts, Unavailable, Verdict, judge_completion, judge_extraction};
-pub use rubric::{BuiltinJudge, Dimension, Judge, JudgeContext, JudgeOutcome, Score, Scores};
+pub use rubric::{BuiltinJudge, Dimension, Judge, JudgeContext, JudgeOutcome, JudgeQuery, Score, Scores};
 pub use rule::Rule;
 pub use text::{LineF1, exact_match, line_f1, mask_volatile, normalise, normalised_match};
