@@ -11,6 +11,7 @@ mod realism;
 mod words;
 
 pub use builtin::BuiltinJudge;
+pub(crate) use consistency::known_texts;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use worldloom_schema::Domain;
@@ -129,6 +130,15 @@ impl Scores {
         quality: Score::MAX,
     };
 
+    /// One in everything.
+    pub const LEAST: Scores = Scores {
+        format: Score::MIN,
+        factuality: Score::MIN,
+        consistency: Score::MIN,
+        realism: Score::MIN,
+        quality: Score::MIN,
+    };
+
     /// Each dimension by a rule of its own.
     pub(crate) fn of(level: impl Fn(Dimension) -> Score) -> Scores {
         Scores {
@@ -233,6 +243,11 @@ pub trait Judge: Send + Sync {
     fn score_all(&self, queries: &[JudgeQuery<'_>]) -> Vec<JudgeOutcome> {
         queries.par_iter().map(|query| self.score(&query.context, query.truth, query.prediction)).collect()
     }
+}
+
+/// Whether a prediction praises itself in words the environment never used.
+pub(crate) fn has_praise(context: &JudgeContext<'_>, truth: &str, prediction: &str) -> bool {
+    prose::ProseFilter::new(context, truth).has_praise(prediction)
 }
 
 #[cfg(test)]
