@@ -1,5 +1,7 @@
 //! The one error type of the crate.
 
+use std::path::PathBuf;
+
 /// What a caller can get wrong.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
@@ -23,6 +25,14 @@ pub enum Error {
     WeightSum {
         /// Their sum.
         found: f64,
+    },
+    /// Prompts of a judge cannot be used.
+    #[error("judge prompts `{path}`: {detail}")]
+    Prompts {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        detail: String,
     },
 }
 

@@ -1,4 +1,5 @@
-//! Scores a predicted observation: extraction, rubric, rule, reward. Text in, numbers out; no files, no network.
+//! Scores a predicted observation: extraction, rubric, rule, reward; and the client of OpenAI-compatible endpoints
+//! through which judges, traces, evaluation and rollouts ask models ([`endpoint`]).
 //!
 //! Words: a *completion* is what the model wrote; its *prediction* is the content of the one closed
 //! `<predicted_observation>` block in it ([`extract`]); the *truth* is what the environment really answered. The
@@ -7,20 +8,32 @@
 //! gives no scores is *unavailable* and says nothing about the policy. [`Metrics`] are what evaluation keeps of one
 //! prediction, [`clustered_mean`] and [`paired_difference`] what it says of many.
 
+mod agreement;
+pub mod asked;
 mod bootstrap;
+pub mod endpoint;
+mod ensemble;
 mod error;
 mod extract;
+mod guard;
 mod metrics;
 mod reward;
+mod rewarder;
 mod rubric;
 mod rule;
 mod text;
 
+pub use agreement::{rank_agreement, rank_agreement_interval};
 pub use bootstrap::{Interval, clustered_mean, paired_difference};
+pub use ensemble::{Combination, EnsembleJudge};
 pub use error::{Error, Result};
 pub use extract::{CLOSE_TAG, Extraction, Fault, OPEN_TAG, extract, extract_untagged};
+pub use guard::{GuardConfig, Hack, inspect};
 pub use metrics::{Metrics, measure};
-pub use reward::{RewardConfig, RewardParts, Unavailable, Verdict, judge_completion, judge_extraction};
-pub use rubric::{BuiltinJudge, Dimension, Judge, JudgeContext, JudgeOutcome, Score, Scores};
+pub use reward::{
+    Mixing, NamedReward, RewardConfig, RewardParts, Unavailable, Verdict, judge_completion, judge_extraction,
+};
+pub use rewarder::{Candidate, Rewarded, Rewarder};
+pub use rubric::{BuiltinJudge, Dimension, Judge, JudgeContext, JudgeOutcome, JudgeQuery, Score, Scores};
 pub use rule::Rule;
 pub use text::{LineF1, exact_match, line_f1, mask_volatile, normalise, normalised_match};

@@ -5,29 +5,124 @@
 //! fault has R = 0 and stays in the group's statistics. A judge without an answer gives no reward at all: the
 //! published arithmetic counts that as 0, we do not, since it would look like the worst of answers.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::extract::{Extraction, Fault, extract};
-use crate::rubric::{Dimension, Judge, JudgeContext, JudgeOutcome, Scores};
+use crate::guard::Hack;
+use crate::rubric::{Dimension, Judge, JudgeContext, JudgeOutcome, JudgeQuery, Scores};
 use crate::rule::Rule;
+use crate::text::{exact_match, line_f1, normalised_match};
 
 const FULL_REWARD: f64 = 25.0;
 
-/// How rubric and rule mix where there is a rule.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+/// What the published 9:1 mixes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mixing {
+    /// The two rewards of each sample with a rule: `R = rubric_weight · rubric + rule_weight · rule`.
+    #[default]
+    Reward,
+    /// The data: a share of `rule_weight` of the prompts, drawn by their id, is rewarded by the rule alone where there
+    /// is one, the others by the rubric alone.
+    Data,
+}
+
+/// A further reward, from 0 to 25, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NamedReward {
+    /// Equal byte for byte.
+    Exact,
+    /// Equal after normalising and masking.
+    Normalised,
+    /// F1 over lines.
+    LineF1,
+    /// Length of the shorter over that of the longer, prediction against truth.
+    LengthRatio,
+    /// One dimension of the rubric, five times over.
+    Format,
+    /// The same.
+    Factuality,
+    /// The same.
+    Consistency,
+    /// The same.
+    Realism,
+    /// The same.
+    Quality,
+}
+
+impl NamedReward {
+    /// The name as it is logged.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            NamedReward::Exact => "reward_exact",
+            NamedReward::Normalised => "reward_normalised",
+            NamedReward::LineF1 => "reward_line_f1",
+            NamedReward::LengthRatio => "reward_length_ratio",
+            NamedReward::Format => "reward_format",
+            NamedReward::Factuality => "reward_factuality",
+            NamedReward::Consistency => "reward_consistency",
+            NamedReward::Realism => "reward_realism",
+            NamedReward::Quality => "reward_quality",
+        }
+    }
+
+    /// Its value; none where it needs scores and there are none.
+    pub fn value(self, query: &JudgeQuery<'_>, scores: Option<Scores>) -> Option<f64> {
+        let JudgeQuery { truth, prediction, .. } = query;
+        let of = |is: bool| Some(if is { FULL_REWARD } else { 0.0 });
+        let dimension = |dimension| scores.map(|scores| 5.0 * scores.get(dimension).value());
+        match self {
+            NamedReward::Exact => of(exact_match(truth, prediction)),
+            NamedReward::Normalised => of(normalised_match(truth, prediction)),
+            NamedReward::LineF1 => Some(FULL_REWARD * line_f1(truth, prediction).f1),
+            NamedReward::LengthRatio => {
+                let (one, other) = (truth.chars().count().max(1) as f64, prediction.chars().count().max(1) as f64);
+                Some(FULL_REWARD * one.min(other) / one.max(other))
+            }
+            NamedReward::Format => dimension(Dimension::Format),
+            NamedReward::Factuality => dimension(Dimension::Factuality),
+            NamedReward::Consistency => dimension(Dimension::Consistency),
+            NamedReward::Realism => dimension(Dimension::Realism),
+            NamedReward::Quality => dimension(Dimension::Quality),
+        }
+    }
+}
+
+/// How rubric, rule and further rewards become one number.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct RewardConfig {
     /// Weight of the rubric; 0.9 as published.
     pub rubric_weight: f64,
     /// Weight of the rule; 0.1 as published.
     pub rule_weight: f64,
+    /// What the two weights mix.
+    #[serde(skip_serializing_if = "is_default")]
+    pub mixing: Mixing,
+    /// Further rewards with their weights, added to the mix. A weight of 0 logs the value and changes nothing.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub further: BTreeMap<NamedReward, f64>,
+}
+
+fn is_default(mixing: &Mixing) -> bool {
+    *mixing == Mixing::default()
 }
 
 impl Default for RewardConfig {
     fn default() -> Self {
-        RewardConfig { rubric_weight: 0.9, rule_weight: 0.1 }
+        RewardConfig { rubric_weight: 0.9, rule_weight: 0.1, mixing: Mixing::Reward, further: BTreeMap::new() }
     }
+}
+
+/// What a sample's reward counts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Weights {
+    rubric: f64,
+    rule: f64,
 }
 
 impl RewardConfig {
@@ -38,37 +133,88 @@ impl RewardConfig {
                 return Err(Error::Weight { field, found });
             }
         }
+        if let Some((name, &found)) = self.further.iter().find(|(_, weight)| !weight.is_finite()) {
+            return Err(Error::Weight { field: name.as_str(), found });
+        }
         let found = self.rubric_weight + self.rule_weight;
         if (found - 1.0).abs() > 1e-9 { Err(Error::WeightSum { found }) } else { Ok(()) }
     }
 
-    /// The reward of scores and, where there is a rule, its match (1 or 0).
+    /// The reward of scores and, where there is a rule, its match (1 or 0), without further rewards.
     pub fn mix(&self, scores: Scores, matched: Option<f64>) -> RewardParts {
+        let weights = self.weights("", matched.is_some());
         let rubric = 5.0 * scores.mean();
         let rule = matched.map(|matched| FULL_REWARD * matched);
-        let reward = rule.map_or(rubric, |rule| self.rubric_weight * rubric + self.rule_weight * rule);
-        RewardParts { scores, rubric, rule, reward }
+        let reward = weights.rubric * rubric + weights.rule * rule.unwrap_or(0.0);
+        RewardParts { scores: Some(scores), rubric: Some(rubric), rule, further: Vec::new(), reward }
+    }
+
+    /// The reward of a sample of this prompt. None where something that counts is missing.
+    pub(crate) fn reward(
+        &self,
+        prompt_id: &str,
+        query: &JudgeQuery<'_>,
+        scores: Option<Scores>,
+        matched: Option<f64>,
+    ) -> Option<RewardParts> {
+        let weights = self.weights(prompt_id, matched.is_some());
+        let rubric = scores.map(|scores| 5.0 * scores.mean());
+        let rule = matched.map(|matched| FULL_REWARD * matched);
+        let weighted = |weight: f64, value: Option<f64>| match value {
+            Some(value) => Some(weight * value),
+            None => (weight == 0.0).then_some(0.0),
+        };
+        let mut reward = weighted(weights.rubric, rubric)? + weighted(weights.rule, rule)?;
+        let mut further = Vec::new();
+        for (&name, &weight) in &self.further {
+            let value = name.value(query, scores);
+            reward += weighted(weight, value)?;
+            further.extend(value.map(|value| (name, value)));
+        }
+        Some(RewardParts { scores, rubric, rule, further, reward })
+    }
+
+    fn weights(&self, prompt_id: &str, has_rule: bool) -> Weights {
+        match self.mixing {
+            _ if !has_rule => Weights { rubric: 1.0, rule: 0.0 },
+            Mixing::Reward => Weights { rubric: self.rubric_weight, rule: self.rule_weight },
+            Mixing::Data if share_of(prompt_id) < self.rule_weight => Weights { rubric: 0.0, rule: 1.0 },
+            Mixing::Data => Weights { rubric: 1.0, rule: 0.0 },
+        }
     }
 }
 
+/// A number from 0 to 1 that follows from a text, spread evenly over texts.
+pub(crate) fn share_of(text: &str) -> f64 {
+    let hash = blake3::hash(text.as_bytes());
+    let bytes: [u8; 4] = [hash.as_bytes()[0], hash.as_bytes()[1], hash.as_bytes()[2], hash.as_bytes()[3]];
+    f64::from(u32::from_le_bytes(bytes)) / (f64::from(u32::MAX) + 1.0)
+}
+
 /// A reward and what it is made of.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct RewardParts {
-    /// The five scores.
-    pub scores: Scores,
+    /// The five scores, where the judge gave some.
+    pub scores: Option<Scores>,
     /// `5 · mean`, from 5 to 25.
-    pub rubric: f64,
+    pub rubric: Option<f64>,
     /// `25 · match`, where there is a rule.
     pub rule: Option<f64>,
-    /// The mix.
+    /// Further rewards.
+    pub further: Vec<(NamedReward, f64)>,
+    /// The sum.
     pub reward: f64,
 }
 
 impl RewardParts {
-    /// Every part by its name, for the log: the five dimensions, `rubric` and, where there is one, `rule`.
+    /// Every part by its name, for the log: the five dimensions, `rubric`, where there is one `rule`, further rewards.
     pub fn named(&self) -> Vec<(&'static str, f64)> {
-        let dimensions = Dimension::ALL.map(|dimension| (dimension.as_str(), self.scores.get(dimension).value()));
-        dimensions.into_iter().chain([("rubric", self.rubric)]).chain(self.rule.map(|rule| ("rule", rule))).collect()
+        let dimension = |scores: Scores| Dimension::ALL.map(|name| (name.as_str(), scores.get(name).value()));
+        let dimensions = self.scores.map(dimension).into_iter().flatten();
+        let rubric = self.rubric.map(|rubric| ("rubric", rubric));
+        let rule = self.rule.map(|rule| ("rule", rule));
+        let further = self.further.iter().map(|(name, value)| (name.as_str(), *value));
+        dimensions.chain(rubric).chain(rule).chain(further).collect()
     }
 }
 
@@ -84,6 +230,26 @@ pub enum Unavailable {
     NoAnswer,
 }
 
+impl Unavailable {
+    /// The reason in an outcome without scores.
+    pub(crate) fn of(outcome: JudgeOutcome) -> Self {
+        match outcome {
+            JudgeOutcome::Unparseable => Unavailable::Unparseable,
+            JudgeOutcome::Refused => Unavailable::Refused,
+            JudgeOutcome::Unavailable | JudgeOutcome::Scored(_) => Unavailable::NoAnswer,
+        }
+    }
+
+    /// The name as it is logged.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Unavailable::Unparseable => "unparseable",
+            Unavailable::Refused => "refused",
+            Unavailable::NoAnswer => "no_answer",
+        }
+    }
+}
+
 /// What a completion earns.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
@@ -91,6 +257,8 @@ pub enum Verdict {
     Scored(RewardParts),
     /// Reward 0, inside the group's statistics, and counted.
     Fault(Fault),
+    /// The same, for a prediction that speaks to the judge ([`Hack::is_fault`]).
+    Hack(Hack),
     /// No reward: the sample leaves the statistics.
     Unavailable(Unavailable),
 }
@@ -100,7 +268,7 @@ impl Verdict {
     pub fn reward(&self) -> Option<f64> {
         match self {
             Verdict::Scored(parts) => Some(parts.reward),
-            Verdict::Fault(_) => Some(0.0),
+            Verdict::Fault(_) | Verdict::Hack(_) => Some(0.0),
             Verdict::Unavailable(_) => None,
         }
     }
@@ -134,9 +302,7 @@ pub fn judge_extraction(
     };
     match judge.score(context, truth, prediction) {
         JudgeOutcome::Scored(scores) => Verdict::Scored(config.mix(scores, rule.matched(truth, prediction))),
-        JudgeOutcome::Unparseable => Verdict::Unavailable(Unavailable::Unparseable),
-        JudgeOutcome::Refused => Verdict::Unavailable(Unavailable::Refused),
-        JudgeOutcome::Unavailable => Verdict::Unavailable(Unavailable::NoAnswer),
+        outcome => Verdict::Unavailable(Unavailable::of(outcome)),
     }
 }
 
@@ -181,7 +347,7 @@ mod tests {
             ([4, 4, 4, 4, 4], Some(1.0), 20.0, 20.5),
         ] {
             let parts = config.mix(scores(levels), matched);
-            assert_eq!(parts.rubric, rubric);
+            assert_eq!(parts.rubric, Some(rubric));
             assert!((parts.reward - reward).abs() < 1e-12, "{levels:?} {matched:?}: {}", parts.reward);
             assert_eq!(parts.rule, matched.map(|matched| 25.0 * matched));
         }
@@ -220,12 +386,49 @@ mod tests {
 
     #[test]
     fn weights_that_change_the_scale_are_refused() {
-        let check = |rubric_weight, rule_weight| RewardConfig { rubric_weight, rule_weight }.validate();
+        let check = |rubric_weight, rule_weight| {
+            RewardConfig { rubric_weight, rule_weight, ..RewardConfig::default() }.validate()
+        };
         assert_eq!(RewardConfig::default().validate(), Ok(()));
         assert_eq!(check(1.0, 0.0), Ok(()));
         assert_eq!(check(1.1, -0.1), Err(Error::Weight { field: "rubric_weight", found: 1.1 }));
         assert_eq!(check(0.5, 0.25), Err(Error::WeightSum { found: 0.75 }));
         assert!(check(f64::NAN, 0.1).is_err());
         assert!(serde_json::from_str::<RewardConfig>(r#"{"rubric": 1.0}"#).is_err());
+    }
+
+    #[test]
+    fn further_rewards_are_added_by_weight_and_logged_at_weight_0() {
+        let config: RewardConfig =
+            serde_json::from_str(r#"{"further": {"line_f1": 0.5, "exact": 0.0, "factuality": -0.1}}"#).unwrap();
+        let context = JudgeContext { domain: Domain::Terminal, initial_state: None, history: &[], action: "ls" };
+        let query = JudgeQuery { context, truth: "a\nb\nc", prediction: "a" };
+        let parts = config.reward("p", &query, Some(scores([5, 1, 3, 5, 2])), Some(0.0)).unwrap();
+        assert!((parts.reward - (14.4 + 0.5 * 12.5 - 0.1 * 5.0)).abs() < 1e-9, "{}", parts.reward);
+        let further: Vec<_> = parts.named().into_iter().filter(|(name, _)| name.starts_with("reward_")).collect();
+        assert_eq!(further, [("reward_exact", 0.0), ("reward_line_f1", 12.5), ("reward_factuality", 5.0)]);
+        assert_eq!(config.reward("p", &query, None, Some(0.0)), None, "a weighted part is missing");
+        assert!(serde_json::from_str::<RewardConfig>(r#"{"further": {"charm": 1.0}}"#).is_err());
+        let infinite =
+            RewardConfig { further: [(NamedReward::Exact, f64::INFINITY)].into(), ..RewardConfig::default() };
+        assert!(infinite.validate().is_err());
+    }
+
+    #[test]
+    fn a_mix_of_data_rewards_a_tenth_of_the_prompts_by_the_rule_alone() {
+        let config = RewardConfig { mixing: Mixing::Data, ..RewardConfig::default() };
+        let context = JudgeContext { domain: Domain::Terminal, initial_state: None, history: &[], action: "ls" };
+        let query = JudgeQuery { context, truth: "a", prediction: "a" };
+        let reward = |prompt: usize, matched| {
+            config.reward(&format!("p{prompt}"), &query, Some(scores([1; 5])), matched).unwrap().reward
+        };
+        let by_rule = (0..10_000).filter(|&prompt| reward(prompt, Some(1.0)) == 25.0).count();
+        assert!((900..1100).contains(&by_rule), "{by_rule}");
+        assert!((0..10_000).all(|prompt| [25.0, 5.0].contains(&reward(prompt, Some(1.0)))));
+        assert!((0..100).all(|prompt| reward(prompt, None) == 5.0), "without a rule the rubric stands alone");
+        // The rule needs no judge.
+        let prompt = (0..).find(|&prompt| reward(prompt, Some(1.0)) == 25.0).unwrap();
+        let without = config.reward(&format!("p{prompt}"), &query, None, Some(1.0)).unwrap();
+        assert_eq!((without.reward, without.rubric), (25.0, None));
     }
 }

@@ -11,6 +11,8 @@ mod realism;
 mod words;
 
 pub use builtin::BuiltinJudge;
+pub(crate) use consistency::known_texts;
+use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use worldloom_schema::Domain;
 
@@ -128,6 +130,26 @@ impl Scores {
         quality: Score::MAX,
     };
 
+    /// One in everything.
+    pub const LEAST: Scores = Scores {
+        format: Score::MIN,
+        factuality: Score::MIN,
+        consistency: Score::MIN,
+        realism: Score::MIN,
+        quality: Score::MIN,
+    };
+
+    /// Each dimension by a rule of its own.
+    pub(crate) fn of(level: impl Fn(Dimension) -> Score) -> Scores {
+        Scores {
+            format: level(Dimension::Format),
+            factuality: level(Dimension::Factuality),
+            consistency: level(Dimension::Consistency),
+            realism: level(Dimension::Realism),
+            quality: level(Dimension::Quality),
+        }
+    }
+
     /// One of the five.
     pub fn get(&self, dimension: Dimension) -> Score {
         match dimension {
@@ -191,10 +213,41 @@ pub enum JudgeOutcome {
     Unavailable,
 }
 
+impl JudgeOutcome {
+    /// The scores, if there are any.
+    pub fn scores(&self) -> Option<Scores> {
+        match self {
+            JudgeOutcome::Scored(scores) => Some(*scores),
+            JudgeOutcome::Unparseable | JudgeOutcome::Refused | JudgeOutcome::Unavailable => None,
+        }
+    }
+}
+
+/// A prediction to be scored.
+#[derive(Debug, Clone, Copy)]
+pub struct JudgeQuery<'a> {
+    /// What is known beside the two texts.
+    pub context: JudgeContext<'a>,
+    /// What the environment really answered.
+    pub truth: &'a str,
+    /// The extracted prediction.
+    pub prediction: &'a str,
+}
+
 /// Scores a prediction against the truth. It is given the extracted prediction only, never the thinking.
 pub trait Judge: Send + Sync {
     /// Scores one prediction.
     fn score(&self, context: &JudgeContext<'_>, truth: &str, prediction: &str) -> JudgeOutcome;
+
+    /// Scores many, in their order. Judges that wait for others ask for all of them at once.
+    fn score_all(&self, queries: &[JudgeQuery<'_>]) -> Vec<JudgeOutcome> {
+        queries.par_iter().map(|query| self.score(&query.context, query.truth, query.prediction)).collect()
+    }
+}
+
+/// Whether a prediction praises itself in words the environment never used.
+pub(crate) fn has_praise(context: &JudgeContext<'_>, truth: &str, prediction: &str) -> bool {
+    prose::ProseFilter::new(context, truth).has_praise(prediction)
 }
 
 #[cfg(test)]

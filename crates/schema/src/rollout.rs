@@ -1,4 +1,4 @@
-//! Rollout v1: one sampled completion with everything that was decided about it.
+//! Rollout v2 (v1 had no thinking, label and reason): one sampled completion with everything that was decided about it.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::table::Table;
 
 /// Version of the rollout format.
-pub const ROLLOUT_VERSION: u32 = 1;
+pub const ROLLOUT_VERSION: u32 = 2;
 
 /// What the scorer said. A policy fault stays in the group statistics with reward 0; an unavailable judge leaves them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -53,6 +53,12 @@ pub struct Rollout {
     pub staleness: u32,
     /// The completion as text, where the caller knows one.
     pub text: Option<String>,
+    /// The thinking in it, where there is some.
+    pub thinking: Option<String>,
+    /// What the prompt is grouped by, such as its domain.
+    pub label: Option<String>,
+    /// The kind of fault, or of the scorer's failure.
+    pub reason: Option<String>,
 }
 
 impl Table for Rollout {

@@ -196,3 +196,55 @@ fn joined_tables_are_the_rows_of_all_in_order_and_read_like_one() {
     assert_eq!(worldloom_schema::concat_tables::<worldloom_schema::Reject>(&[], &out).unwrap(), 0);
     assert!(worldloom_schema::read_table::<worldloom_schema::Reject>(&out).unwrap().is_empty());
 }
+
+/// The columns that version 1 had.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct FirstRollout {
+    step: u64,
+    prompt_id: String,
+    sample: u32,
+    tokens: Vec<u32>,
+    sampled: Vec<bool>,
+    sampler_log_probs: Vec<f32>,
+    trainer_log_probs: Vec<f32>,
+    stopped: bool,
+    outcome: RolloutOutcome,
+    scores: Vec<f64>,
+    score_names: Vec<String>,
+    reward: Option<f64>,
+    advantage: Option<f64>,
+    staleness: u32,
+    text: Option<String>,
+}
+
+impl Table for FirstRollout {
+    const NAME: &'static str = "rollout";
+    const VERSION: u32 = 1;
+}
+
+#[test]
+fn rollouts_of_the_first_version_still_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("step-000001.parquet");
+    let first = FirstRollout {
+        step: 1,
+        prompt_id: "p#0".into(),
+        sample: 2,
+        tokens: vec![1, 2],
+        sampled: vec![false, true],
+        sampler_log_probs: vec![-0.5],
+        trainer_log_probs: vec![-0.5],
+        stopped: true,
+        outcome: RolloutOutcome::Scored,
+        scores: vec![5.0],
+        score_names: vec!["format".into()],
+        reward: Some(25.0),
+        advantage: None,
+        staleness: 0,
+        text: Some("a".into()),
+    };
+    write_table(&path, [first]).unwrap();
+    let read: Rollout = read_table(&path).unwrap().remove(0);
+    assert_eq!((read.prompt_id.as_str(), read.text.as_deref(), read.reward), ("p#0", Some("a"), Some(25.0)));
+    assert_eq!((read.thinking, read.label, read.reason), (None, None, None));
+}

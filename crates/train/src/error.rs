@@ -113,6 +113,23 @@ pub enum Error {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The scorer failed on too many completions: the run stops before the step, its state saved.
+    #[error(
+        "step {step}: the scorer failed on {unavailable} of {completions} completions ({reasons}), more than {limit} of \
+         them; the run is saved and the same command goes on from there"
+    )]
+    ScorerUnavailable {
+        /// The step, from 1.
+        step: u64,
+        /// Completions it failed on.
+        unavailable: usize,
+        /// Completions of the step.
+        completions: usize,
+        /// Counts by reason.
+        reasons: String,
+        /// The largest share allowed.
+        limit: f64,
+    },
     /// The sampler or the scorer answered something that does not fit the question.
     #[error("step {step}: {detail}")]
     Rollout {

@@ -18,6 +18,9 @@ pub enum Error {
     /// A reward config cannot be used.
     #[error(transparent)]
     Judge(#[from] worldloom_judge::Error),
+    /// An endpoint cannot be used.
+    #[error(transparent)]
+    Endpoint(#[from] worldloom_judge::endpoint::SetupError),
     /// Model files cannot be read.
     #[error(transparent)]
     Model(#[from] worldloom_model::Error),

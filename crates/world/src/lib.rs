@@ -7,11 +7,13 @@
 pub mod evaluate;
 
 mod error;
+mod judges;
 mod model;
 mod sampler;
 mod scorer;
 
 pub use error::{Error, Result};
+pub use judges::{Asking, JudgeConfig, JudgePlace, open_endpoint};
 pub use model::{Answer, Asked, Decoding, Fault, Question, WorldModel};
 pub use sampler::{GeneratorSampler, rl_prompts};
-pub use scorer::{JudgeScorer, ScorerConfig};
+pub use scorer::{JudgeScorer, ScorerConfig, SecondConfig};

@@ -97,12 +97,17 @@ pub struct Answer {
 impl Answer {
     /// What was written before the prediction's tag, without the think tags.
     pub fn thinking(&self) -> Option<&str> {
-        let (before, _) = self.completion.split_once(OPEN_TAG)?;
-        let before = before.trim();
-        let thinking = before.strip_prefix("<think>").unwrap_or(before);
-        let thinking = thinking.strip_suffix("</think>").unwrap_or(thinking).trim();
-        (!thinking.is_empty()).then_some(thinking)
+        thinking_of(&self.completion)
     }
+}
+
+/// What stands before the prediction's tag, without the think tags.
+pub(crate) fn thinking_of(completion: &str) -> Option<&str> {
+    let (before, _) = completion.split_once(OPEN_TAG)?;
+    let before = before.trim();
+    let thinking = before.strip_prefix("<think>").unwrap_or(before);
+    let thinking = thinking.strip_suffix("</think>").unwrap_or(thinking).trim();
+    (!thinking.is_empty()).then_some(thinking)
 }
 
 /// A model with its tokenizer and templates.

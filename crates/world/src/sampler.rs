@@ -8,7 +8,12 @@ use worldloom_train::{Purpose, split_seed};
 
 /// The prompts as the trainer sees them, in the same order as the scorer's.
 pub fn rl_prompts(prompts: &[Prompt]) -> Vec<RlPrompt> {
-    prompts.iter().map(|prompt| RlPrompt { id: prompt.prompt_id.clone(), tokens: prompt.tokens.clone() }).collect()
+    let rl_prompt = |prompt: &Prompt| RlPrompt {
+        id: prompt.prompt_id.clone(),
+        tokens: prompt.tokens.clone(),
+        label: prompt.domain.as_str().into(),
+    };
+    prompts.iter().map(rl_prompt).collect()
 }
 
 /// Packs the policy's weights anew for every batch, so that what samples is what is trained.

@@ -2,15 +2,23 @@
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use worldloom_judge::{Judge, JudgeContext, RewardConfig, Rule, Verdict, judge_completion};
+use worldloom_judge::{
+    Candidate, GuardConfig, Judge, JudgeContext, RewardConfig, Rewarded, Rewarder, Rule, Verdict, extract,
+    rank_agreement,
+};
 use worldloom_render::Renderer;
 use worldloom_schema::Prompt;
-use worldloom_train::rl::{Completion, Failure, Group, Score, Scorer};
+use worldloom_train::rl::{Completion, Failure, Group, Notes, Score, Scorer};
 
 use crate::error::{Error, Result};
+use crate::judges::JudgeConfig;
+use crate::model::thinking_of;
+
+/// Rank agreement of two judges below which a step raises an alarm, and pairs it takes.
+const AGREEMENT: (f64, usize) = (0.5, 8);
 
 /// How completions are scored.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScorerConfig {
     /// The check by code beside the rubric.
@@ -18,67 +26,136 @@ pub struct ScorerConfig {
     /// How rubric and rule mix; as published unless said otherwise.
     #[serde(default)]
     pub reward: RewardConfig,
+    /// Who judges. Default: deterministic code.
+    #[serde(default)]
+    pub judge: JudgeConfig,
+    /// What counts as an attempt on the judge.
+    #[serde(default)]
+    pub guard: GuardConfig,
+    /// A second judge that watches the first. Default: none.
+    #[serde(default)]
+    pub second: Option<SecondConfig>,
+}
+
+/// A second judge on a share of the samples. It changes no reward; that the two rank alike is logged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SecondConfig {
+    /// Who.
+    pub judge: JudgeConfig,
+    /// Share of the samples, from 0 to 1.
+    pub share: f64,
 }
 
 /// A judge and a rule behind the trainer's trait.
 pub struct JudgeScorer {
-    config: ScorerConfig,
+    rewarder: Rewarder,
     renderer: Renderer,
-    judge: Box<dyn Judge>,
     prompts: Vec<Prompt>,
+    /// Rubrics of both judges where both gave one.
+    both: Vec<(f64, f64)>,
 }
 
 impl JudgeScorer {
-    /// `prompts` in the order in which the trainer has them.
+    /// `prompts` in the order in which the trainer has them. The judges are those of the configuration, opened.
     pub fn new(config: ScorerConfig, renderer: Renderer, judge: Box<dyn Judge>, prompts: Vec<Prompt>) -> Result<Self> {
-        config.reward.validate()?;
-        Ok(Self { config, renderer, judge, prompts })
+        let rewarder = Rewarder::new(config.reward, config.rule, judge)?.with_guard(config.guard);
+        Ok(Self { rewarder, renderer, prompts, both: Vec::new() })
     }
 
-    fn score_one(&self, prompt: usize, completion: &Completion) -> Result<Score> {
-        let found = self.prompts.get(prompt);
-        let prompt = found.ok_or(Error::NoPrompt { prompt, prompts: self.prompts.len() })?;
-        let text = self.renderer.completion_text(&completion.tokens)?;
-        let history: Vec<(&str, &str)> =
-            prompt.history.iter().map(|turn| (turn.action.as_str(), turn.observation.as_str())).collect();
-        let context = JudgeContext {
-            domain: prompt.domain,
-            initial_state: prompt.initial_state.as_deref(),
-            history: &history,
-            action: &prompt.action,
-        };
-        let ScorerConfig { rule, reward } = &self.config;
-        let truth = &prompt.observation;
-        let stopped = completion.stopped;
-        Ok(score_of(judge_completion(reward, self.judge.as_ref(), *rule, &context, truth, &text, stopped)))
+    /// With a second judge on a share of the samples.
+    pub fn with_second(self, judge: Box<dyn Judge>, share: f64) -> Self {
+        Self { rewarder: self.rewarder.with_second(judge, share), ..self }
+    }
+
+    fn prompt(&self, prompt: usize) -> Result<&Prompt> {
+        self.prompts.get(prompt).ok_or(Error::NoPrompt { prompt, prompts: self.prompts.len() })
     }
 }
 
 /// The trainer's word for a verdict. A reward of the rule is logged as `match` as well, from 0 to 1.
-fn score_of(verdict: Verdict) -> Score {
+fn score_of(rewarded: Rewarded) -> Score {
+    let Rewarded { verdict, hack, second_rubric } = rewarded;
     match verdict {
         Verdict::Scored(parts) => {
             let matched = parts.rule.map(|rule| ("match", if rule > 0.0 { 1.0 } else { 0.0 }));
-            let named = parts.named().into_iter().chain(matched);
+            let second = second_rubric.map(|rubric| ("second_rubric", rubric));
+            let hack = hack.map(|hack| (hack.as_str(), 1.0));
+            let named = parts.named().into_iter().chain(matched).chain(second).chain(hack);
             Score::Scored {
                 reward: parts.reward,
                 parts: named.map(|(name, value)| (name.to_string(), value)).collect(),
             }
         }
         Verdict::Fault(fault) => Score::PolicyFault { reason: fault.as_str().into(), parts: Vec::new() },
-        Verdict::Unavailable(_) => Score::Unavailable,
+        Verdict::Hack(hack) => Score::PolicyFault { reason: hack.as_str().into(), parts: Vec::new() },
+        Verdict::Unavailable(reason) => Score::Unavailable { reason: reason.as_str().into() },
     }
 }
 
 impl Scorer for JudgeScorer {
     fn score(&mut self, groups: &[Group<'_>]) -> std::result::Result<Vec<Vec<Score>>, Failure> {
-        let group = |group: &Group<'_>| -> Result<Vec<Score>> {
-            group.completions.par_iter().map(|completion| self.score_one(group.prompt, completion)).collect()
+        let prompts = groups.iter().map(|group| self.prompt(group.prompt)).collect::<Result<Vec<_>>>()?;
+        let histories: Vec<Vec<(&str, &str)>> = prompts.iter().map(|prompt| history(prompt)).collect();
+        let completions: Vec<(usize, &Completion)> = groups
+            .iter()
+            .enumerate()
+            .flat_map(|(at, group)| group.completions.iter().map(move |completion| (at, completion)))
+            .collect();
+        let candidate = |&(at, completion): &(usize, &Completion)| -> Result<Candidate<'_>> {
+            let prompt = prompts[at];
+            let text = self.renderer.completion_text(&completion.tokens)?;
+            let context = JudgeContext {
+                domain: prompt.domain,
+                initial_state: prompt.initial_state.as_deref(),
+                history: &histories[at],
+                action: &prompt.action,
+            };
+            Ok(Candidate {
+                prompt_id: &prompt.prompt_id,
+                context,
+                truth: &prompt.observation,
+                extraction: extract(&text, completion.stopped),
+            })
         };
-        Ok(groups.par_iter().map(group).collect::<Result<_>>()?)
+        let candidates: Vec<Candidate<'_>> = completions.par_iter().map(candidate).collect::<Result<_>>()?;
+        let rewarded = self.rewarder.reward_all(&candidates);
+        let pair = |rewarded: &Rewarded| match &rewarded.verdict {
+            Verdict::Scored(parts) => parts.rubric.zip(rewarded.second_rubric),
+            _ => None,
+        };
+        let both: Vec<(f64, f64)> = rewarded.iter().filter_map(pair).collect();
+        drop(candidates);
+        self.both.extend(both);
+        let mut scores = rewarded.into_iter().map(score_of);
+        Ok(groups.iter().map(|group| scores.by_ref().take(group.completions.len()).collect()).collect())
     }
 
     fn text(&self, tokens: &[u32]) -> Option<String> {
         self.renderer.completion_text(tokens).ok()
     }
+
+    fn thinking(&self, tokens: &[u32]) -> Option<String> {
+        thinking_of(&self.text(tokens)?).map(str::to_string)
+    }
+
+    fn take_notes(&mut self) -> Notes {
+        let pairs = std::mem::take(&mut self.both);
+        let mut notes = Notes::default();
+        if pairs.is_empty() {
+            return notes;
+        }
+        notes.figures.push(("judged_twice".into(), pairs.len() as f64));
+        if let Some(agreement) = rank_agreement(&pairs) {
+            notes.figures.push(("judge_agreement".into(), agreement));
+            if agreement < AGREEMENT.0 && pairs.len() >= AGREEMENT.1 {
+                notes.alarms.push("judges_disagree".into());
+            }
+        }
+        notes
+    }
+}
+
+fn history(prompt: &Prompt) -> Vec<(&str, &str)> {
+    prompt.history.iter().map(|turn| (turn.action.as_str(), turn.observation.as_str())).collect()
 }

@@ -5,14 +5,14 @@ use std::path::Path;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use worldloom_judge::BuiltinJudge;
 use worldloom_render::{Renderer, Templates, Tokenizer};
 use worldloom_schema::{PROMPT_FILE, Prompt, read_table};
 use worldloom_train::rl::{self, Partners, RlConfig};
-use worldloom_world::{GeneratorSampler, JudgeScorer, ScorerConfig, rl_prompts};
+use worldloom_world::{GeneratorSampler, JudgePlace, JudgeScorer, ScorerConfig, rl_prompts};
 
 use super::training::train;
 use super::{Counts, Role, Step, StepContext, model_folder, resolve_as};
+use crate::device::open_device;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,8 +47,14 @@ impl Step for Rl {
         ROLES
     }
 
-    fn resolve(&self, table: &toml::Table, _base: &Path, origin: &str) -> Result<Value> {
-        resolve_as::<StepConfig>(table, origin)
+    fn resolve(&self, table: &toml::Table, base: &Path, origin: &str) -> Result<Value> {
+        let mut config: StepConfig = serde_json::from_value(resolve_as::<StepConfig>(table, origin)?)?;
+        let ScorerConfig { judge, second, .. } = &mut config.scorer;
+        *judge = std::mem::take(judge).from_base(base);
+        if let Some(second) = second {
+            second.judge = std::mem::take(&mut second.judge).from_base(base);
+        }
+        Ok(serde_json::to_value(config)?)
     }
 
     fn works_in_place(&self) -> bool {
@@ -63,7 +69,13 @@ impl Step for Rl {
         let prompts: Vec<Prompt> = read_table(&context.input("prompts")?.join(PROMPT_FILE))?;
         let ids = rl_prompts(&prompts);
         let stops = renderer.tokenizer().stop_tokens();
-        let mut scorer = JudgeScorer::new(scorer, renderer, Box::new(BuiltinJudge), prompts)?;
+        let key = |name: &str| std::env::var(name).ok();
+        let place = JudgePlace { folder: &context.out, key: &key, device: &open_device() };
+        let (judge, second) = (scorer.judge.open(&place)?, scorer.second.clone());
+        let mut scorer = JudgeScorer::new(scorer, renderer, judge, prompts)?;
+        if let Some(second) = second {
+            scorer = scorer.with_second(second.judge.open(&place)?, second.share);
+        }
         train(context, |job, control| {
             let (longest, temperature) = (config.max_completion_tokens, config.temperature as f32);
             let mut sampler = GeneratorSampler::new(job.model.clone(), longest, temperature, stops);

@@ -68,6 +68,11 @@ impl ProseFilter {
         (plain.len() < text.split('\n').count()).then(|| plain.join("\n"))
     }
 
+    /// Whether a line asks for a good score.
+    pub(crate) fn has_praise(&self, text: &str) -> bool {
+        PRAISE.find_iter(text).any(|found| !self.knows(found.as_str()))
+    }
+
     fn is_prose(&self, line: &str) -> bool {
         let has = |words: &Regex| words.find_iter(line).any(|found| !self.knows(found.as_str()));
         has(&PRAISE) || self.in_a_shell && (has(&PRAISE_IN_A_SHELL) || NARRATION.is_match(line) && !self.knows(line))

@@ -79,6 +79,9 @@ pub struct RlConfig {
     /// supervised fine-tuning has not taught the form of an answer.
     #[serde(default = "default_max_fault_share_at_start")]
     pub max_fault_share_at_start: f64,
+    /// The run stops, to go on later, when the scorer fails on more of a step's completions. Default: a fifth.
+    #[serde(default = "default_max_unavailable_share")]
+    pub max_unavailable_share: f64,
     /// Largest difference between the sampler's and the trainer's log-prob of a token. Default: 1e-4, for a sampler
     /// that computes in float32 as the trainer does.
     #[serde(default = "default_max_log_prob_gap")]
@@ -91,6 +94,10 @@ fn yes() -> bool {
 
 fn default_max_fault_share_at_start() -> f64 {
     0.1
+}
+
+fn default_max_unavailable_share() -> f64 {
+    0.2
 }
 
 fn default_max_log_prob_gap() -> f64 {
@@ -125,9 +132,13 @@ impl RlConfig {
                 return Err(Error::config(field, format!("{value}, expected a number above 0")));
             }
         }
-        if !(0.0..=1.0).contains(&self.max_fault_share_at_start) {
-            let detail = format!("{}, expected a share from 0 to 1", self.max_fault_share_at_start);
-            return Err(Error::config("max_fault_share_at_start", detail));
+        for (field, share) in [
+            ("max_fault_share_at_start", self.max_fault_share_at_start),
+            ("max_unavailable_share", self.max_unavailable_share),
+        ] {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(Error::config(field, format!("{share}, expected a share from 0 to 1")));
+            }
         }
         if let Overlong::Penalty { buffer, largest } = self.overlong {
             if buffer == 0 || buffer > self.max_completion_tokens {

@@ -4,8 +4,53 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::rollout::{Rollouts, Score};
+use super::rollout::{RlPrompt, Rollouts, Sample, Score};
 use crate::metrics::Clock;
+
+/// The completions of one label.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct LabelFigures {
+    /// Their number.
+    pub completions: u64,
+    /// Mean reward of those that have one.
+    pub reward_mean: f64,
+    /// Mean of each named part.
+    pub reward_parts: BTreeMap<String, f64>,
+    /// Policy faults by reason.
+    pub faults: BTreeMap<String, u64>,
+    /// Failures of the scorer by reason.
+    pub unavailable: BTreeMap<String, u64>,
+    /// Share that ended with a stop token.
+    pub stopped_share: f64,
+}
+
+impl LabelFigures {
+    fn of(samples: &[&Sample]) -> Self {
+        let rewards: Vec<f64> = samples.iter().filter_map(|sample| sample.score.reward()).collect();
+        let mut parts: BTreeMap<String, (f64, u64)> = BTreeMap::new();
+        let (mut faults, mut unavailable) = (BTreeMap::new(), BTreeMap::new());
+        for sample in samples {
+            for (name, value) in sample.score.parts() {
+                let entry = parts.entry(name.clone()).or_default();
+                *entry = (entry.0 + value, entry.1 + 1);
+            }
+            match &sample.score {
+                Score::Scored { .. } => {}
+                Score::PolicyFault { reason, .. } => *faults.entry(reason.clone()).or_default() += 1,
+                Score::Unavailable { reason } => *unavailable.entry(reason.clone()).or_default() += 1,
+            }
+        }
+        let stopped = samples.iter().filter(|sample| sample.completion.stopped).count();
+        Self {
+            completions: samples.len() as u64,
+            reward_mean: rewards.iter().sum::<f64>() / rewards.len().max(1) as f64,
+            reward_parts: parts.into_iter().map(|(name, (sum, n))| (name, sum / n as f64)).collect(),
+            faults,
+            unavailable,
+            stopped_share: stopped as f64 / samples.len() as f64,
+        }
+    }
+}
 
 /// One step of RL. Shares are of completions unless said otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -34,6 +79,18 @@ pub struct RlStepMetrics {
     pub faults: BTreeMap<String, u64>,
     /// Completions the scorer failed on.
     pub unavailable: u64,
+    /// The same by reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unavailable_reasons: BTreeMap<String, u64>,
+    /// The same figures by the prompts' label, where they have one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_label: BTreeMap<String, LabelFigures>,
+    /// What the scorer says of the step as a whole.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub scorer: BTreeMap<String, f64>,
+    /// Names of alarms; `docs/rl.md` says what to do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alarms: Vec<String>,
     /// Share of groups whose rewards are all equal.
     pub zero_variance_share: f64,
     /// Groups with fewer than two rewards.
@@ -69,36 +126,32 @@ pub struct RlStepMetrics {
 
 impl RlStepMetrics {
     /// What is known once advantages are there.
-    pub(super) fn of(rollouts: &Rollouts) -> Self {
-        let samples = || rollouts.groups.iter().flatten();
-        let count = samples().count() as f64;
-        let rewards: Vec<f64> = samples().filter_map(|sample| sample.score.reward()).collect();
-        let mut parts: BTreeMap<String, (f64, u64)> = BTreeMap::new();
-        let mut faults: BTreeMap<String, u64> = BTreeMap::new();
-        for sample in samples() {
-            for (name, value) in sample.score.parts() {
-                let entry = parts.entry(name.clone()).or_default();
-                *entry = (entry.0 + value, entry.1 + 1);
-            }
-            if let Score::PolicyFault { reason, .. } = &sample.score {
-                *faults.entry(reason.clone()).or_default() += 1;
-            }
+    pub(super) fn of(rollouts: &Rollouts, prompts: &[RlPrompt]) -> Self {
+        let samples: Vec<&Sample> = rollouts.groups.iter().flatten().collect();
+        let LabelFigures { reward_mean, reward_parts, faults, unavailable, stopped_share, .. } =
+            LabelFigures::of(&samples);
+        let mut labels: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();
+        for sample in &samples {
+            labels.entry(&prompts[sample.prompt].label).or_default().push(sample);
         }
-        let share = |is: &dyn Fn(&super::rollout::Sample) -> bool| samples().filter(|s| is(s)).count() as f64 / count;
+        labels.remove("");
+        let count = samples.len() as f64;
         Self {
-            completions: count as u64,
-            reward_mean: rewards.iter().sum::<f64>() / rewards.len().max(1) as f64,
-            reward_parts: parts.into_iter().map(|(name, (sum, n))| (name, sum / n as f64)).collect(),
+            completions: samples.len() as u64,
+            reward_mean,
+            reward_parts,
             fault_share: faults.values().sum::<u64>() as f64 / count,
             faults,
-            unavailable: samples().filter(|sample| sample.score == Score::Unavailable).count() as u64,
+            unavailable: unavailable.values().sum(),
+            unavailable_reasons: unavailable,
+            by_label: labels.into_iter().map(|(name, of)| (name.to_string(), LabelFigures::of(&of))).collect(),
             zero_variance_share: rollouts.zero_variance_groups as f64 / rollouts.groups.len() as f64,
             dropped_groups: rollouts.dropped_groups as u64,
             refilled_groups: rollouts.refilled_groups as u64,
-            response_length: samples().map(|sample| sample.completion.tokens.len()).sum::<usize>() as f64 / count,
-            stopped_share: share(&|sample| sample.completion.stopped),
-            tokens: samples().map(|sample| sample.tokens.len() as u64).sum(),
-            trained_tokens: samples().filter(|s| s.counts()).map(|s| s.completion.tokens.len() as u64).sum(),
+            response_length: samples.iter().map(|sample| sample.completion.tokens.len()).sum::<usize>() as f64 / count,
+            stopped_share,
+            tokens: samples.iter().map(|sample| sample.tokens.len() as u64).sum(),
+            trained_tokens: samples.iter().filter(|s| s.counts()).map(|s| s.completion.tokens.len() as u64).sum(),
             ..Self::default()
         }
     }

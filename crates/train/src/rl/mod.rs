@@ -8,6 +8,7 @@
 //! divergence is asked for). A mini-batch in which nothing pushes makes no update and is counted.
 
 mod advantage;
+mod alarms;
 mod collect;
 mod config;
 mod metrics;
@@ -27,17 +28,18 @@ pub use worldloom_model::generate::Completion;
 
 pub use advantage::{Advantages, Normalisation, advantages, check_group_size};
 pub use config::{Overlong, RlConfig};
-pub use metrics::RlStepMetrics;
+pub use metrics::{LabelFigures, RlStepMetrics};
 pub use objective::{
     Aggregation, Correction, CorrectionLevel, CorrectionMode, Denominators, Divergence, Name, Objective, PolicyLoss,
     Ratio, Sequence, Surrogate, Totals, policy_loss,
 };
-pub use rollout::{Failure, Group, Partners, RlPrompt, Sampler, Score, Scorer};
+pub use rollout::{Failure, Group, Notes, Partners, RlPrompt, Sampler, Score, Scorer};
 
 use crate::error::{Error, Result};
 use crate::learner::Place;
 use crate::metrics::{Clock, Control, StartInfo};
 use crate::run::{Job, Report, Run, Settings};
+use alarms::History;
 use rollout::{Rollouts, Sample};
 
 const ROLLOUTS: &str = "rollouts";
@@ -64,14 +66,21 @@ pub fn run(
         untrained_rows: 0,
         validation_rows: 0,
     });
-    let mut last = None;
+    let (mut last, mut history) = (None, History::read(&out)?);
     while run.state.step < config.steps {
         if control.is_stopped() {
             run.save(control)?;
             return Ok(report(&run, prompts, true, last));
         }
         let mut step = Step { config, prompts, reference: reference.as_ref(), rollouts: out.join(ROLLOUTS) };
-        let metrics = step.run(&mut run, partners)?;
+        let metrics = match step.run(&mut run, &mut history, partners) {
+            // Nothing of the step is done: with the judge back, the same call goes on from here.
+            Err(error @ Error::ScorerUnavailable { .. }) => {
+                run.save(control)?;
+                return Err(error);
+            }
+            outcome => outcome?,
+        };
         run.metrics.push(&metrics)?;
         control.observer.on_rl_step(&metrics);
         last = Some(metrics);
@@ -131,13 +140,16 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    fn run(&mut self, run: &mut Run, partners: &mut Partners<'_>) -> Result<RlStepMetrics> {
+    fn run(&mut self, run: &mut Run, history: &mut History, partners: &mut Partners<'_>) -> Result<RlStepMetrics> {
         let started = Instant::now();
         let (config, step) = (self.config, run.state.step + 1);
         let place = (run.state.step, run.state.cursor);
         let rollouts = collect::collect(config, run.learner.decoder(), self.prompts, place, partners)?;
         let drawn = rollouts.drawn;
-        let mut metrics = RlStepMetrics::of(&rollouts);
+        let mut metrics = RlStepMetrics::of(&rollouts, self.prompts);
+        let Notes { figures, alarms } = partners.scorer.take_notes();
+        (metrics.scorer, metrics.alarms) = (figures.into_iter().collect(), alarms);
+        check_available(config, step, &metrics)?;
         let mut mini_batches = into_mini_batches(rollouts, config.mini_batches);
         for samples in &mut mini_batches {
             update::add_old_log_probs(config, &run.learner, self.reference, samples);
@@ -156,6 +168,7 @@ impl Step<'_> {
         run.state.trained_tokens += metrics.trained_tokens;
         metrics.step = step;
         metrics.updates = run.learner.optimizer.updates();
+        history.look(&mut metrics);
         let seconds = started.elapsed().as_secs_f64();
         metrics.clock = Clock { seconds, tokens_per_s: metrics.tokens as f64 / seconds };
         Ok(metrics)
@@ -205,6 +218,20 @@ fn into_mini_batches(rollouts: Rollouts, count: usize) -> Vec<Vec<Sample>> {
         parts[at * count / total].extend(group);
     }
     parts
+}
+
+fn check_available(config: &RlConfig, step: u64, metrics: &RlStepMetrics) -> Result<()> {
+    if metrics.unavailable as f64 <= config.max_unavailable_share * metrics.completions as f64 {
+        return Ok(());
+    }
+    let reasons = metrics.unavailable_reasons.iter().map(|(reason, count)| format!("{reason}: {count}"));
+    Err(Error::ScorerUnavailable {
+        step,
+        unavailable: metrics.unavailable as usize,
+        completions: metrics.completions as usize,
+        reasons: reasons.collect::<Vec<_>>().join(", "),
+        limit: config.max_unavailable_share,
+    })
 }
 
 fn check_faults(config: &RlConfig, metrics: &RlStepMetrics) -> Result<()> {

@@ -18,6 +18,8 @@ pub struct RlPrompt {
     pub id: String,
     /// The tokens, up to and including the opening of the answer.
     pub tokens: Vec<u32>,
+    /// What it is grouped by in metrics and dumps, such as its domain; empty for nothing.
+    pub label: String,
 }
 
 /// What the scorer says of a completion.
@@ -38,7 +40,10 @@ pub enum Score {
         parts: Vec<(String, f64)>,
     },
     /// The scorer failed: nobody knows, and the sample leaves the statistics.
-    Unavailable,
+    Unavailable {
+        /// Kind of failure, such as `unparseable`.
+        reason: String,
+    },
 }
 
 impl Score {
@@ -47,7 +52,7 @@ impl Score {
         match self {
             Score::Scored { reward, .. } => Some(*reward),
             Score::PolicyFault { .. } => Some(0.0),
-            Score::Unavailable => None,
+            Score::Unavailable { .. } => None,
         }
     }
 
@@ -55,7 +60,15 @@ impl Score {
     pub fn parts(&self) -> &[(String, f64)] {
         match self {
             Score::Scored { parts, .. } | Score::PolicyFault { parts, .. } => parts,
-            Score::Unavailable => &[],
+            Score::Unavailable { .. } => &[],
+        }
+    }
+
+    /// Why there is no reward of its own: the fault or the scorer's failure.
+    pub(super) fn reason(&self) -> Option<&str> {
+        match self {
+            Score::Scored { .. } => None,
+            Score::PolicyFault { reason, .. } | Score::Unavailable { reason } => Some(reason),
         }
     }
 
@@ -63,7 +76,7 @@ impl Score {
         match self {
             Score::Scored { .. } => RolloutOutcome::Scored,
             Score::PolicyFault { .. } => RolloutOutcome::PolicyFault,
-            Score::Unavailable => RolloutOutcome::Unavailable,
+            Score::Unavailable { .. } => RolloutOutcome::Unavailable,
         }
     }
 }
@@ -99,6 +112,25 @@ pub trait Scorer {
     fn text(&self, _tokens: &[u32]) -> Option<String> {
         None
     }
+
+    /// The thinking in a completion, for the dump, where there is some.
+    fn thinking(&self, _tokens: &[u32]) -> Option<String> {
+        None
+    }
+
+    /// What it has to say about all it scored since it was last asked.
+    fn take_notes(&mut self) -> Notes {
+        Notes::default()
+    }
+}
+
+/// A scorer's figures of a step.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Notes {
+    /// Figures by name.
+    pub figures: Vec<(String, f64)>,
+    /// Alarms by name.
+    pub alarms: Vec<String>,
 }
 
 /// Who makes and who judges completions.
@@ -183,6 +215,9 @@ pub(super) fn dump(
             advantage: sample.advantage,
             staleness: staleness as u32,
             text: scorer.text(&sample.completion.tokens),
+            thinking: scorer.thinking(&sample.completion.tokens),
+            label: Some(prompts[sample.prompt].label.clone()).filter(|label| !label.is_empty()),
+            reason: sample.score.reason().map(str::to_string),
         }
     };
     let samples = mini_batches.iter().enumerate().flat_map(|(at, samples)| samples.iter().map(move |s| (at, s)));

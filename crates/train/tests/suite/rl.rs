@@ -93,7 +93,7 @@ impl Scorer for ToyScorer {
     fn score(&mut self, groups: &[Group<'_>]) -> Result<Vec<Vec<Score>>, Failure> {
         let score = |completion: &Completion| match completion.tokens.as_slice() {
             [STOP] => Score::PolicyFault { reason: "empty".into(), parts: Vec::new() },
-            [first, ..] if *first == 23 => Score::Unavailable,
+            [first, ..] if *first == 23 => Score::Unavailable { reason: "silent".into() },
             _ if self.is_flat => Score::Scored { reward: 2.5, parts: Vec::new() },
             tokens => {
                 let share = tokens.iter().filter(|&&token| token == WANTED).count() as f64 / LONGEST as f64;
@@ -128,12 +128,19 @@ fn config(steps: u64) -> RlConfig {
         schedule: Schedule { shape: Shape::Constant, warmup_steps: 0, floor: None, decay_steps: None },
         checkpoints: CheckpointConfig { every: 2, keep: 2 },
         max_fault_share_at_start: 0.5,
+        max_unavailable_share: 1.0,
         max_log_prob_gap: 1e-4,
     }
 }
 
 fn prompts() -> Vec<RlPrompt> {
-    (0..6).map(|at| RlPrompt { id: format!("p#{at}"), tokens: (1..4 + at).collect() }).collect()
+    (0..6)
+        .map(|at| RlPrompt {
+            id: format!("p#{at}"),
+            tokens: (1..4 + at).collect(),
+            label: ["even", "odd"][at as usize % 2].into(),
+        })
+        .collect()
 }
 
 struct Watcher<'a> {
@@ -275,6 +282,72 @@ fn completions_that_share_their_prompt_make_the_same_steps_as_rows_of_their_own(
         &weights(&alone.path().join("model")),
     );
     assert!(difference < 1e-3, "weights differ by {difference}");
+}
+
+/// A scorer that is down for a while.
+struct Flaky<'a>(ToyScorer, &'a AtomicBool);
+
+impl Scorer for Flaky<'_> {
+    fn score(&mut self, groups: &[Group<'_>]) -> Result<Vec<Vec<Score>>, Failure> {
+        if !self.1.load(Ordering::Relaxed) {
+            return self.0.score(groups);
+        }
+        let silent = Score::Unavailable { reason: "no_answer".into() };
+        Ok(groups.iter().map(|group| vec![silent.clone(); group.completions.len()]).collect())
+    }
+
+    fn text(&self, tokens: &[u32]) -> Option<String> {
+        self.0.text(tokens)
+    }
+}
+
+#[test]
+fn a_run_whose_judge_is_down_stops_with_the_reason_and_goes_on_as_if_nothing_had_been() {
+    let config = RlConfig { max_unavailable_share: 0.5, ..config(4) };
+    let (straight, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    run(&config, straight.path());
+    let is_down = AtomicBool::new(true);
+    let attempt = |stop_after: Option<u64>| {
+        let (stop, device) = (AtomicBool::new(false), device());
+        let mut watcher = Watcher { steps: Vec::new(), stop_after, stop: &stop };
+        let (mut sampler, mut scorer) = (sampler(&config), Flaky(ToyScorer { is_flat: false }, &is_down));
+        let mut partners = Partners { sampler: &mut sampler, scorer: &mut scorer };
+        let mut control = Control { observer: &mut watcher, stop: &stop };
+        let job = Job { decoder: decoder(), model: model_config(), out: out.path(), device: &device };
+        rl::run(&config, job, &prompts(), &mut partners, &mut control)
+    };
+    let error = attempt(None).unwrap_err();
+    assert!(matches!(error, Error::ScorerUnavailable { step: 1, unavailable: 24, .. }), "{error}");
+    assert!(error.to_string().contains("no_answer: 24"), "{error}");
+    is_down.store(false, Ordering::Relaxed);
+    assert!(attempt(Some(2)).unwrap().is_stopped);
+    is_down.store(true, Ordering::Relaxed);
+    assert!(matches!(attempt(None), Err(Error::ScorerUnavailable { step: 3, .. })));
+    is_down.store(false, Ordering::Relaxed);
+    attempt(None).unwrap();
+    assert_eq!(weights(&out.path().join("model")), weights(&straight.path().join("model")));
+    assert_eq!(metrics(out.path()), metrics(straight.path()));
+}
+
+#[test]
+fn figures_are_kept_by_label_and_the_dump_names_label_and_reason() {
+    let out = tempfile::tempdir().unwrap();
+    let (_, steps) = run(&config(1), out.path());
+    let by_label = &steps[0].by_label;
+    assert_eq!(by_label.keys().collect::<Vec<_>>(), ["even", "odd"]);
+    assert_eq!(by_label.values().map(|figures| figures.completions).sum::<u64>(), steps[0].completions);
+    let faults = |name: &str| by_label[name].faults.values().sum::<u64>();
+    assert_eq!(faults("even") + faults("odd"), steps[0].faults.values().sum::<u64>());
+    for rollout in rollouts(out.path(), 1) {
+        let label = rollout.label.unwrap();
+        assert_eq!(rollout.prompt_id[2..].parse::<usize>().unwrap() % 2, usize::from(label == "odd"));
+        let reason = match rollout.outcome {
+            RolloutOutcome::Scored => None,
+            RolloutOutcome::PolicyFault => Some("empty"),
+            RolloutOutcome::Unavailable => Some("silent"),
+        };
+        assert_eq!(rollout.reason.as_deref(), reason);
+    }
 }
 
 #[test]

@@ -3,5 +3,6 @@
 
 mod answers;
 mod evaluation;
+mod judging;
 mod reinforcement;
 mod support;

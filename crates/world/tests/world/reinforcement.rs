@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use worldloom_judge::{BuiltinJudge, Judge, JudgeContext, JudgeOutcome, Rule};
+use worldloom_judge::{BuiltinJudge, Judge, JudgeContext, JudgeOutcome};
 use worldloom_model::Decoder;
 use worldloom_render::{Control, Renderer};
 use worldloom_schema::{Domain, Prompt, PromptTurn};
@@ -12,7 +12,7 @@ use worldloom_world::{Asked, GeneratorSampler, JudgeScorer, ScorerConfig, rl_pro
 
 use crate::support::{Workplace, device, eval_episodes};
 
-fn prompts(renderer: &Renderer) -> Vec<Prompt> {
+pub(crate) fn prompts(renderer: &Renderer) -> Vec<Prompt> {
     let episode = &eval_episodes()[1];
     let prompt = |turn: usize| Prompt {
         prompt_id: format!("{}#{turn}", episode.trajectory_id),
@@ -33,7 +33,7 @@ fn prompts(renderer: &Renderer) -> Vec<Prompt> {
     (0..4).map(prompt).collect()
 }
 
-fn completion(renderer: &Renderer, text: &str, stopped: bool) -> Completion {
+pub(crate) fn completion(renderer: &Renderer, text: &str, stopped: bool) -> Completion {
     let mut tokens = renderer.tokenizer().encode_trusted(text).unwrap();
     if stopped {
         tokens.push(renderer.tokenizer().require(Control::TurnEnd).unwrap());
@@ -42,7 +42,7 @@ fn completion(renderer: &Renderer, text: &str, stopped: bool) -> Completion {
     Completion { tokens, log_probs, stopped }
 }
 
-fn tagged(observation: &str) -> String {
+pub(crate) fn tagged(observation: &str) -> String {
     format!("<think>\ncwd: ~\n</think>\n<predicted_observation>\n{observation}\n</predicted_observation>")
 }
 
@@ -55,7 +55,7 @@ impl Judge for Silence {
 }
 
 fn scorer(renderer: &Renderer, judge: Box<dyn Judge>) -> JudgeScorer {
-    let config = ScorerConfig { rule: Rule::NextState, reward: Default::default() };
+    let config: ScorerConfig = serde_json::from_str(r#"{"rule": "next_state"}"#).unwrap();
     JudgeScorer::new(config, renderer.clone(), judge, prompts(renderer)).unwrap()
 }
 
@@ -104,7 +104,7 @@ fn a_silent_judge_is_unavailable_and_no_fault() {
     let mut scorer = scorer(&renderer, Box::new(Silence));
     let completions = [tagged("a.txt"), "no tag".into()].map(|text| completion(&renderer, &text, true));
     let scores = score(&mut scorer, 0, &completions);
-    assert_eq!(scores[0], Score::Unavailable);
+    assert_eq!(scores[0], Score::Unavailable { reason: "no_answer".into() });
     assert!(matches!(scores[1], Score::PolicyFault { .. }), "a fault is known without a judge");
 }
 

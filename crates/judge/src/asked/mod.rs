@@ -1,0 +1,16 @@
+//! Judges that are models: they are asked in words, and answer with a JSON object between tags.
+//!
+//! [`JudgePrompts`] says what they are shown (never the thinking of a completion), a [`Respondent`] carries questions to
+//! a model and its answers back ([`EndpointRespondent`] over HTTP; `world` has one for a checkpoint in process), and
+//! [`ModelJudge`] reads the answers by the strict policy ([`read_scores`]) and asks again where there is nothing to
+//! read.
+
+mod http;
+mod judge;
+mod prompts;
+mod reading;
+
+pub use http::EndpointRespondent;
+pub use judge::{ModelJudge, Respondent, Said};
+pub use prompts::{JudgePrompts, Shown};
+pub use reading::{Reading, read_scores};

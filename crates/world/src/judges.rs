@@ -1,0 +1,237 @@
+//! Judges by configuration: code, a model behind an endpoint, a checkpoint in process, several as one.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use serde::{Deserialize, Serialize};
+use worldloom_judge::asked::{EndpointRespondent, JudgePrompts, ModelJudge, Respondent, Said, Shown};
+use worldloom_judge::endpoint::{BlockingEndpoint, Endpoint, EndpointConfig, Message, Parameters, Role};
+use worldloom_judge::{BuiltinJudge, Combination, EnsembleJudge, Judge};
+use worldloom_model::ModelConfig;
+use worldloom_model::generate::{Generator, Request, Sampling};
+use worldloom_render::{Document, Renderer, Role as ChatRole, Templates, Tokenizer};
+use worldloom_train::{Purpose, split_seed};
+
+use crate::error::{Error, Result};
+
+/// Who judges.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum JudgeConfig {
+    /// Deterministic code.
+    Builtin {},
+    /// A model behind an OpenAI-compatible endpoint.
+    Http {
+        /// The endpoint and the bounds on asking it.
+        endpoint: Box<EndpointConfig>,
+        /// How it answers. Default: temperature 0, at most 4,096 tokens.
+        #[serde(default = "plain_answer")]
+        parameters: Box<Parameters>,
+        /// How it is asked.
+        #[serde(default)]
+        asking: Asking,
+    },
+    /// A checkpoint loaded in process: a folder with `config.json`, weights and `tokenizer.json`.
+    Local {
+        /// The folder.
+        model: PathBuf,
+        /// Longest answer.
+        #[serde(default = "longest_answer")]
+        max_new_tokens: usize,
+        /// 0 is greedy. Default: 0.
+        #[serde(default)]
+        temperature: f32,
+        /// How it is asked.
+        #[serde(default)]
+        asking: Asking,
+    },
+    /// Several judges as one.
+    Ensemble {
+        /// All are asked.
+        judges: Vec<JudgeConfig>,
+        /// What their scores become. Default: the median.
+        #[serde(default)]
+        combination: Combination,
+        /// How many must have scored. Default: all.
+        #[serde(default)]
+        quorum: Option<usize>,
+    },
+}
+
+impl Default for JudgeConfig {
+    fn default() -> Self {
+        JudgeConfig::Builtin {}
+    }
+}
+
+/// How a model is asked for scores.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Asking {
+    /// Times it is asked where there is nothing to read. Default: 3.
+    pub tries: u32,
+    /// A folder of other prompts. Default: ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompts: Option<PathBuf>,
+    /// Characters of earlier turns that it is shown at most. Default: all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub history_chars: Option<usize>,
+}
+
+impl Default for Asking {
+    fn default() -> Self {
+        Self { tries: 3, prompts: None, history_chars: None }
+    }
+}
+
+fn plain_answer() -> Box<Parameters> {
+    Box::new(Parameters { temperature: Some(0.0), max_tokens: Some(4096), ..Parameters::default() })
+}
+
+fn longest_answer() -> usize {
+    1024
+}
+
+impl Asking {
+    fn judge(&self, respondent: Box<dyn Respondent>) -> Result<ModelJudge> {
+        let prompts = match &self.prompts {
+            Some(folder) => JudgePrompts::open(folder)?,
+            None => JudgePrompts::bundled(),
+        };
+        let prompts = prompts.showing(Shown { history_chars: self.history_chars });
+        Ok(ModelJudge::new(respondent, prompts, self.tries))
+    }
+}
+
+/// What judges are opened with.
+pub struct JudgePlace<'a> {
+    /// Where answers are cached (`judge-cache/`) and requests logged (`judge.jsonl`).
+    pub folder: &'a Path,
+    /// The value of a variable that a configuration names as its key.
+    pub key: &'a dyn Fn(&str) -> Option<String>,
+    /// Where a checkpoint is loaded.
+    pub device: &'a Device,
+}
+
+impl JudgeConfig {
+    /// The same with relative paths from `base`.
+    pub fn from_base(mut self, base: &Path) -> Self {
+        match &mut self {
+            JudgeConfig::Builtin {} => {}
+            JudgeConfig::Http { asking, .. } => anchor(&mut asking.prompts, base),
+            JudgeConfig::Local { model, asking, .. } => {
+                *model = base.join(&*model);
+                anchor(&mut asking.prompts, base);
+            }
+            JudgeConfig::Ensemble { judges, .. } => {
+                *judges = std::mem::take(judges).into_iter().map(|judge| judge.from_base(base)).collect();
+            }
+        }
+        self
+    }
+
+    /// Makes the judge.
+    pub fn open(&self, place: &JudgePlace<'_>) -> Result<Box<dyn Judge>> {
+        Ok(match self {
+            JudgeConfig::Builtin {} => Box::new(BuiltinJudge),
+            JudgeConfig::Http { endpoint, parameters, asking } => {
+                let client = open_endpoint(endpoint, place)?;
+                Box::new(asking.judge(Box::new(EndpointRespondent::new(client, *parameters.clone())))?)
+            }
+            JudgeConfig::Local { model, max_new_tokens, temperature, asking } => {
+                let respondent = LocalRespondent::load(model, *max_new_tokens, *temperature, place.device)?;
+                Box::new(asking.judge(Box::new(respondent))?)
+            }
+            JudgeConfig::Ensemble { judges, combination, quorum } => {
+                if judges.is_empty() || quorum.is_some_and(|quorum| quorum == 0 || quorum > judges.len()) {
+                    let detail = format!("{} judges with a quorum of {quorum:?}", judges.len());
+                    return Err(Error::config("judge.judges", detail));
+                }
+                let opened = judges.iter().map(|judge| judge.open(place)).collect::<Result<Vec<_>>>()?;
+                Box::new(EnsembleJudge::new(opened, *combination, quorum.unwrap_or(judges.len())))
+            }
+        })
+    }
+}
+
+fn anchor(path: &mut Option<PathBuf>, base: &Path) {
+    *path = path.take().map(|path| base.join(path));
+}
+
+/// A client with cache and log in the place's folder.
+pub fn open_endpoint(config: &EndpointConfig, place: &JudgePlace<'_>) -> Result<BlockingEndpoint> {
+    let key = match &config.api_key_env {
+        Some(name) => Some((place.key)(name).ok_or_else(|| {
+            Error::config("endpoint.api_key_env", format!("the environment has no variable `{name}`"))
+        })?),
+        None => None,
+    };
+    let endpoint = Endpoint::new(config.clone(), key)?;
+    let endpoint =
+        endpoint.with_cache(&place.folder.join("judge-cache"))?.with_log(&place.folder.join("judge.jsonl"))?;
+    Ok(BlockingEndpoint::new(endpoint)?)
+}
+
+/// A checkpoint that answers chats.
+struct LocalRespondent {
+    generator: Generator,
+    config: ModelConfig,
+    renderer: Renderer,
+    max_new_tokens: usize,
+    temperature: f32,
+}
+
+impl LocalRespondent {
+    fn load(folder: &Path, max_new_tokens: usize, temperature: f32, device: &Device) -> Result<Self> {
+        let renderer = Renderer::new(Tokenizer::open(folder)?, Templates::compact()?)?;
+        let (decoder, config) = worldloom_model::load(folder, device)?;
+        let generator = Generator::new(&decoder, &config);
+        Ok(Self { generator, config, renderer, max_new_tokens, temperature })
+    }
+
+    /// None where text would form a control token, or the model has no room for an answer.
+    fn request(&self, conversation: &[Message], seed: u64) -> Result<Option<Request>> {
+        let role = |role| match role {
+            Role::System => ChatRole::System,
+            Role::User => ChatRole::User,
+            Role::Assistant => ChatRole::Assistant,
+        };
+        let messages: Vec<(ChatRole, &str)> =
+            conversation.iter().map(|message| (role(message.role), message.content.as_str())).collect();
+        let Some(rendered) = self.renderer.encode(&Document::chat(&messages, true))? else { return Ok(None) };
+        let room = self.config.max_position_embeddings.saturating_sub(rendered.tokens.len());
+        let longest = self.max_new_tokens.min(room);
+        let stops = self.renderer.tokenizer().stop_tokens();
+        Ok((longest > 0).then(|| Request {
+            prompt: rendered.tokens,
+            num_completions: 1,
+            seed,
+            sampling: Sampling::plain(longest, self.temperature, stops),
+        }))
+    }
+
+    fn answers(&self, conversations: &[Vec<Message>], draw: u32) -> Result<Vec<Said>> {
+        let mut said = vec![Said::Nothing; conversations.len()];
+        let (mut requests, mut places) = (Vec::new(), Vec::new());
+        for (place, conversation) in conversations.iter().enumerate() {
+            let seed = split_seed(u64::from(draw), Purpose::Sampling, place as u64);
+            if let Some(request) = self.request(conversation, seed)? {
+                requests.push(request);
+                places.push(place);
+            }
+        }
+        let groups = self.generator.generate(&requests, &mut |_, _| {})?;
+        for (place, group) in places.into_iter().zip(groups) {
+            if let Some(completion) = group.into_iter().next().filter(|completion| completion.stopped) {
+                said[place] = Said::Text(self.renderer.completion_text(&completion.tokens)?);
+            }
+        }
+        Ok(said)
+    }
+}
+
+impl Respondent for LocalRespondent {
+    fn respond(&self, conversations: &[Vec<Message>], draw: u32) -> Vec<Said> {
+        self.answers(conversations, draw).unwrap_or_else(|_| vec![Said::Nothing; conversations.len()])
+    }
+}

@@ -1,0 +1,123 @@
+//! Judges by configuration behind RL's scorer.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use worldloom_judge::endpoint::scripted::{Answer, Server};
+use worldloom_train::rl::{Group, Score, Scorer};
+use worldloom_world::{JudgeConfig, JudgePlace, JudgeScorer, ScorerConfig};
+
+use crate::reinforcement::{completion, prompts, tagged};
+use crate::support::{Workplace, device};
+
+fn evaluation(level: u8) -> String {
+    let scores =
+        ["format", "factuality", "consistency", "realism", "quality"].map(|name| format!("\"{name}\": {level}"));
+    format!("<final_evaluation>{{\"scores\": {{{}}}}}</final_evaluation>", scores.join(", "))
+}
+
+fn endpoint(server: &Server) -> Value {
+    json!({"url": server.url(), "model": "judge", "attempts": 1, "first_pause_s": 0.001})
+}
+
+fn open(config: &Value, folder: &Path) -> worldloom_world::Result<Box<dyn worldloom_judge::Judge>> {
+    let config: JudgeConfig = serde_json::from_value(config.clone()).unwrap();
+    let key = |name: &str| (name == "KEY").then(|| "secret".to_string());
+    config.open(&JudgePlace { folder, key: &key, device: &device() })
+}
+
+/// Scores two completions of the prompt whose truth is `a.txt\nb.txt`.
+fn scores(workplace: &Workplace, config: &Value, folder: &Path) -> (Vec<Score>, Vec<(String, f64)>) {
+    let renderer = workplace.renderer();
+    let scorer: ScorerConfig = serde_json::from_value(config.clone()).unwrap();
+    let judge = open(&serde_json::to_value(&scorer.judge).unwrap(), folder).unwrap();
+    let second = scorer.second.clone();
+    let mut scorer = JudgeScorer::new(scorer, renderer.clone(), judge, prompts(&renderer)).unwrap();
+    if let Some(second) = second {
+        let judge = open(&serde_json::to_value(&second.judge).unwrap(), folder).unwrap();
+        scorer = scorer.with_second(judge, second.share);
+    }
+    let completions = [tagged("a.txt"), tagged("c.txt\nd.txt")].map(|text| completion(&renderer, &text, true));
+    assert_eq!(scorer.thinking(&completions[0].tokens).as_deref(), Some("cwd: ~"));
+    let scores = scorer.score(&[Group { prompt: 0, completions: &completions }]).unwrap().remove(0);
+    (scores, scorer.take_notes().figures)
+}
+
+#[test]
+fn a_judge_behind_an_endpoint_scores_rl_and_is_paid_once() {
+    let workplace = Workplace::new();
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(|seen| match seen.body.to_string().contains("d.txt") {
+        true => Answer::chat("What a fine prediction!"),
+        false => Answer::chat(&evaluation(4)),
+    })
+    .unwrap();
+    let config =
+        json!({"rule": "next_state", "judge": {"kind": "http", "endpoint": endpoint(&server), "asking": {"tries": 2}}});
+    for _ in 0..2 {
+        let (scores, _) = self::scores(&workplace, &config, folder.path());
+        assert_eq!(scores[0].reward(), Some(18.0));
+        assert_eq!(scores[1], Score::Unavailable { reason: "unparseable".into() });
+    }
+    assert_eq!(server.seen().len(), 3, "one, and two tries of the other; the second run pays nothing");
+    assert_eq!(server.seen()[0].body["temperature"], json!(0.0));
+    let log = fs_err::read_to_string(folder.path().join("judge.jsonl")).unwrap();
+    assert_eq!(log.lines().filter(|line| line.contains("\"cached\"")).count(), 3);
+}
+
+#[test]
+fn a_checkpoint_judges_in_process_and_one_that_says_nothing_is_unavailable() {
+    let workplace = Workplace::new();
+    let model = workplace.model("judge", 1, 4096);
+    let judge = json!({"kind": "local", "model": model, "max_new_tokens": 4, "asking": {"tries": 1}});
+    let (scores, _) = self::scores(&workplace, &json!({"rule": "none", "judge": judge}), &workplace.path("place"));
+    for score in scores {
+        assert!(matches!(score, Score::Unavailable { .. }), "an untrained model cannot judge: {score:?}");
+    }
+}
+
+#[test]
+fn an_ensemble_is_its_median_and_a_second_judge_is_logged() {
+    let workplace = Workplace::new();
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(|_| Answer::chat(&evaluation(5))).unwrap();
+    let http = json!({"kind": "http", "endpoint": endpoint(&server)});
+    let ensemble = json!({"kind": "ensemble", "judges": [http, {"kind": "builtin"}], "combination": "lowest"});
+    let config = json!({"rule": "none", "judge": ensemble, "second": {"judge": http, "share": 1.0}});
+    let (found, figures) = scores(&workplace, &config, folder.path());
+    let (alone, _) = scores(&workplace, &json!({"rule": "none"}), folder.path());
+    for (found, alone) in found.iter().zip(&alone) {
+        assert_eq!(found.reward(), alone.reward(), "the judge that is convinced by all does not count");
+        assert!(found.parts().contains(&("second_rubric".to_string(), 25.0)));
+    }
+    assert_eq!(figures, [("judged_twice".to_string(), 2.0)], "two pairs rank nothing");
+}
+
+#[test]
+fn what_cannot_be_opened_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = |config: Value| open(&config, folder.path()).err().unwrap().to_string();
+    let endpoint = json!({"url": "http://127.0.0.1:1/v1", "model": "m", "api_key_env": "OTHER"});
+    assert!(error(json!({"kind": "http", "endpoint": endpoint})).contains("`OTHER`"));
+    let endpoint = json!({"url": "nowhere", "model": "m"});
+    assert!(error(json!({"kind": "http", "endpoint": endpoint})).contains("nowhere"));
+    let endpoint = json!({"url": "http://127.0.0.1:1/v1", "model": "m", "api_key_env": "KEY"});
+    let asking = json!({"prompts": folder.path().join("absent")});
+    assert!(error(json!({"kind": "http", "endpoint": endpoint, "asking": asking})).contains("absent"));
+    assert!(error(json!({"kind": "local", "model": "nowhere"})).contains("nowhere"));
+    assert!(error(json!({"kind": "ensemble", "judges": []})).contains("0 judges"));
+    for wrong in [json!({"kind": "oracle"}), json!({"kind": "http"}), json!({"kind": "builtin", "tries": 3})] {
+        assert!(serde_json::from_value::<JudgeConfig>(wrong).is_err());
+    }
+}
+
+#[test]
+fn paths_in_a_configuration_are_from_its_file() {
+    let config: JudgeConfig = serde_json::from_value(json!({"kind": "ensemble", "judges": [
+        {"kind": "local", "model": "m", "asking": {"prompts": "p"}}, {"kind": "local", "model": "/m"},
+    ]}))
+    .unwrap();
+    let found = serde_json::to_value(config.from_base(Path::new("/base"))).unwrap();
+    let judge = |at: usize| found["judges"][at].clone();
+    assert_eq!([&judge(0)["model"], &judge(0)["asking"]["prompts"], &judge(1)["model"]], ["/base/m", "/base/p", "/m"]);
+}
