@@ -1,4 +1,5 @@
-//! Scores a predicted observation: extraction, rubric, rule, reward. Text in, numbers out; no files, no network.
+//! Scores a predicted observation: extraction, rubric, rule, reward; and the client of OpenAI-compatible endpoints
+//! through which judges, traces, evaluation and rollouts ask models ([`endpoint`]).
 //!
 //! Words: a *completion* is what the model wrote; its *prediction* is the content of the one closed
 //! `<predicted_observation>` block in it ([`extract`]); the *truth* is what the environment really answered. The
@@ -8,6 +9,7 @@
 //! prediction, [`clustered_mean`] and [`paired_difference`] what it says of many.
 
 mod bootstrap;
+pub mod endpoint;
 mod error;
 mod extract;
 mod metrics;
