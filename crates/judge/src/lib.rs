@@ -8,6 +8,8 @@
 //! gives no scores is *unavailable* and says nothing about the policy. [`Metrics`] are what evaluation keeps of one
 //! prediction, [`clustered_mean`] and [`paired_difference`] what it says of many.
 
+pub mod bench;
+
 mod bootstrap;
 pub mod endpoint;
 mod error;
