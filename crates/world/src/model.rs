@@ -137,6 +137,26 @@ impl WorldModel {
         &self.renderer
     }
 
+    /// The model's shape.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// What completes token ids.
+    pub fn generator(&self) -> &Generator {
+        &self.generator
+    }
+
+    /// The request of one question by itself, drawing from `decoding.seed`, or why it cannot be asked.
+    pub fn request_of(
+        &self,
+        question: &Question<'_>,
+        asked: Asked,
+        decoding: &Decoding,
+    ) -> Result<std::result::Result<Request, Fault>> {
+        self.request(question, asked, decoding, &self.renderer.tokenizer().stop_tokens(), 0)
+    }
+
     /// Answers every question, in their order. `progress` hears how many are answered, and of how many.
     pub fn answer(
         &self,
@@ -196,16 +216,22 @@ impl WorldModel {
     }
 
     fn read(&self, completion: &Completion, asked: Asked) -> Result<Answer> {
-        let text = self.renderer.completion_text(&completion.tokens)?;
+        Ok(Answer::read(self.renderer.completion_text(&completion.tokens)?, completion.stopped, asked))
+    }
+}
+
+impl Answer {
+    /// Reads the prediction out of a completion's text; `stopped` says that it ended by itself.
+    pub fn read(completion: String, stopped: bool, asked: Asked) -> Self {
         let extraction = match asked {
-            Asked::Plain => extract_untagged(plain_observation(&text), completion.stopped),
-            Asked::Tagged => extract(&text, completion.stopped),
+            Asked::Plain => extract_untagged(plain_observation(&completion), stopped),
+            Asked::Tagged => extract(&completion, stopped),
         };
         let prediction = match extraction {
             Extraction::Observation(observation) => Ok(observation),
             Extraction::Fault(fault) => Err(Fault::Completion(fault)),
         };
-        Ok(Answer { completion: text, prediction })
+        Answer { completion, prediction }
     }
 }
 
