@@ -32,6 +32,7 @@ pub(crate) fn command() -> Command {
         .subcommand(plan())
         .subcommand(record())
         .subcommand(inspect())
+        .subcommand(crate::commands::simulate::command())
         .subcommand(Command::new("formats").about("List the log formats that `ingest` reads"));
     for step in STEPS {
         command = add_step(command, *step);

@@ -5,7 +5,9 @@ mod inspect;
 mod model;
 mod pipelines;
 mod record;
+pub(crate) mod simulate;
 mod step;
+pub(crate) mod world;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -63,6 +65,7 @@ fn run(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
             Some(("model", matches)) => model::inspect_model(matches),
             _ => inspect::inspect(matches),
         },
+        "simulate" => simulate::simulate(matches, stop),
         "formats" => {
             print_formats();
             Ok(())
