@@ -33,11 +33,12 @@ pub(crate) fn command() -> Command {
         .subcommand(record())
         .subcommand(inspect())
         .subcommand(crate::commands::simulate::command())
+        .subcommand(crate::commands::bench::rows_command())
         .subcommand(Command::new("formats").about("List the log formats that `ingest` reads"));
     for step in STEPS {
         command = add_step(command, *step);
     }
-    command
+    command.mut_subcommand("evaluate", |evaluate| evaluate.subcommand(crate::commands::bench::command()))
 }
 
 fn pipeline_args(command: Command) -> Command {

@@ -1,5 +1,6 @@
 //! From parsed arguments to work, and from errors to exit codes.
 
+pub(crate) mod bench;
 mod explain;
 mod inspect;
 mod model;
@@ -65,6 +66,10 @@ fn run(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
             Some(("model", matches)) => model::inspect_model(matches),
             _ => inspect::inspect(matches),
         },
+        "bench-rows" => bench::write_bench_rows(matches),
+        "evaluate" if matches.subcommand_matches("bench").is_some() => {
+            bench::evaluate_bench(matches.subcommand_matches("bench").unwrap_or(matches), stop)
+        }
         "simulate" => simulate::simulate(matches, stop),
         "formats" => {
             print_formats();
