@@ -33,6 +33,7 @@ pub(crate) fn command() -> Command {
         .subcommand(record())
         .subcommand(inspect())
         .subcommand(crate::commands::simulate::command())
+        .subcommand(crate::commands::serve::command())
         .subcommand(crate::commands::bench::rows_command())
         .subcommand(Command::new("formats").about("List the log formats that `ingest` reads"));
     for step in STEPS {

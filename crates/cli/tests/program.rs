@@ -48,12 +48,19 @@ fn help_names_every_command_and_the_exit_codes() {
         "run",
         "plan",
         "record",
-        "inspect",
+        "simulate",
+        "serve",
+        "bench-rows",
         "Exit codes",
     ] {
         assert!(text.contains(word), "no `{word}` in: {text}");
     }
-    for command in [vec!["train", "rl", "--help"], vec!["ingest", "--help"], vec!["record", "terminal", "--help"]] {
+    for command in [
+        vec!["train", "rl", "--help"],
+        vec!["ingest", "--help"],
+        vec!["record", "terminal", "--help"],
+        vec!["evaluate", "bench", "--help"],
+    ] {
         assert!(worldloom(&command).status.success(), "{command:?}");
     }
 }

@@ -6,6 +6,7 @@ mod inspect;
 mod model;
 mod pipelines;
 mod record;
+pub(crate) mod serve;
 pub(crate) mod simulate;
 mod step;
 pub(crate) mod world;
@@ -56,7 +57,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn run(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
+fn run(matches: &ArgMatches, stop: &Arc<AtomicBool>) -> Result<()> {
     let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
     match name {
         "run" => pipelines::run_pipeline(matches, stop),
@@ -70,6 +71,7 @@ fn run(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
         "evaluate" if matches.subcommand_matches("bench").is_some() => {
             bench::evaluate_bench(matches.subcommand_matches("bench").unwrap_or(matches), stop)
         }
+        "serve" => serve::serve(matches, stop),
         "simulate" => simulate::simulate(matches, stop),
         "formats" => {
             print_formats();
