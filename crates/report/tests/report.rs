@@ -235,3 +235,27 @@ fn the_same_input_gives_the_same_bytes() {
     let input = || ReportInput { evaluation: Some(folder.path()), ..ReportInput::default() };
     assert_eq!(page(&input(), "run"), page(&input(), "run"));
 }
+
+#[test]
+fn examples_can_be_filtered_and_figures_taken_along_without_a_script() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut evaluation = evaluation();
+    let mut second = evaluation.examples[0].clone();
+    second.class = "</style><b>".into();
+    evaluation.examples.push(second);
+    evaluation.write(folder.path()).unwrap();
+    let (_stage, metrics) = folder_with("metrics.jsonl", "{\"step\":1,\"loss\":2.0}\n{\"step\":2,\"loss\":1.0}\n");
+    let stages = vec![("cpt".to_string(), metrics.parent().unwrap().to_path_buf())];
+    let html = page(&ReportInput { evaluation: Some(folder.path()), stages, reports: vec![] }, "run");
+    for part in [
+        "id=\"f-class-1\"",
+        "main:has(#f-class-1:checked) .example:not(.class-1)",
+        "main:has(#f-by-0:checked):has(#f-verdict-3:checked) .example:not(:has(.by-0.verdict-3))",
+        "<article class=\"example class-1 family-0\">",
+        "download=\"cpt--loss.svg\" href=\"data:image/svg+xml;base64,PHN2Zy",
+    ] {
+        assert!(html.contains(part), "{part}");
+    }
+    assert!(!html.contains("</style><b>") && !html.contains("<script"));
+    assert_eq!(html.matches("<fieldset>").count(), 3, "one family gives nothing to choose from");
+}

@@ -1,5 +1,7 @@
 //! The curves of each stage: loss of the supervised stages, reward, faults and reward parts of RL.
 
+use base64::Engine;
+
 use crate::chart::{LINES, Line, draw};
 use crate::curves::Curves;
 use crate::error::Result;
@@ -93,7 +95,13 @@ fn figure_html(title: &str, lines: &[Line], svg: &str) -> String {
         format!("<span class=\"key line-{}\">{}{last}</span> ", index % LINES.len(), escape(&line.name))
     };
     let keys = lines.iter().enumerate().map(key).collect::<String>();
+    // A file of its own: the colours of the drawing are in it, and it needs no style sheet.
+    let file = base64::engine::general_purpose::STANDARD.encode(svg.trim());
     let title = escape(title);
+    let export = format!(
+        "<a class=\"export\" download=\"{}.svg\" href=\"data:image/svg+xml;base64,{file}\">SVG</a>",
+        title.replace([':', ',', ' ', '/'], "-")
+    );
     let svg = svg.trim().replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{title}\" "), 1);
-    format!("<figure>\n{svg}\n<figcaption>{title} {keys}</figcaption>\n</figure>\n")
+    format!("<figure>\n{svg}\n<figcaption>{title} {keys}{export}</figcaption>\n</figure>\n")
 }

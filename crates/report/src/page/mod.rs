@@ -2,6 +2,7 @@
 
 mod examples;
 mod figures;
+mod filters;
 mod lineage;
 mod tables;
 
