@@ -1,5 +1,7 @@
 //! The benchmark's evaluator against what the published one answered (`tests/golden/bench`).
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use num_bigint::BigInt;
 use worldloom_judge::bench::{
     BenchRow, Bootstrap, COLUMNS, JudgePrompts, Value, aggregate, extract_prediction, parse, read_reply, without_marker,

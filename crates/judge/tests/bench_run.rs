@@ -1,5 +1,7 @@
 //! Inference and judging against a server that answers by script.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use worldloom_judge::bench::{
