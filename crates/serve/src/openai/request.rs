@@ -102,7 +102,7 @@ impl Common {
     fn ask(
         &self,
         app: &App,
-        prompt: Vec<u32>,
+        (field, prompt): (&'static str, Vec<u32>),
         stops: &[String],
         max_tokens: (&'static str, Option<i64>),
         num_most_probable: usize,
@@ -115,7 +115,7 @@ impl Common {
         let positions = model.config().max_position_embeddings.min(model.generator().limits().max_cache_tokens);
         let Some(room) = positions.checked_sub(prompt.len()).filter(|room| *room > 0) else {
             let message = format!("the prompt has {} tokens, and the context is {positions}", prompt.len());
-            return Err(ApiError::invalid("messages", message).code("context_length_exceeded"));
+            return Err(ApiError::invalid(field, message).code("context_length_exceeded"));
         };
         // A limit beyond the context means "as much as there is room", as scripts for larger models ask.
         let (name, limit) = max_tokens;
@@ -135,7 +135,7 @@ impl Common {
         };
         let seed = self.seed.map_or_else(|| rand::rng().random(), |seed| seed as u64);
         let request = Request { prompt, num_completions, seed, sampling };
-        model.generator().check(&request).map_err(|error| ApiError::of(&error.into(), "prompt"))?;
+        model.generator().check(&request).map_err(|error| ApiError::of(&error.into(), field))?;
         Ok(Ask { request, num_most_probable, stop_texts: stops.to_vec() })
     }
 
@@ -218,7 +218,7 @@ impl ChatRequest {
             None => ("max_tokens", self.common.max_tokens),
         };
         let stops = self.common.stop.take().map(OneOrMany::into_vec).unwrap_or_default();
-        let ask = self.common.ask(app, prompt, &stops, limit, most_probable)?;
+        let ask = self.common.ask(app, ("messages", prompt), &stops, limit, most_probable)?;
         Ok(self.common.job(vec![ask], Kind::Chat { splits_reasoning: app.config.splits_reasoning }, log_probs))
     }
 }
@@ -307,7 +307,7 @@ impl CompletionRequest {
         let mut asks = Vec::new();
         for (place, prompt) in prompts.into_iter().enumerate() {
             self.common.seed = seed.map(|seed| seed.wrapping_add(place as i64));
-            asks.push(self.common.ask(app, prompt, &stops, limit, log_probs.unwrap_or(0))?);
+            asks.push(self.common.ask(app, ("prompt", prompt), &stops, limit, log_probs.unwrap_or(0))?);
         }
         Ok(self.common.job(asks, Kind::Completion, log_probs.is_some()))
     }

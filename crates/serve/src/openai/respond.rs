@@ -200,8 +200,8 @@ impl Running {
         match self.kind {
             Kind::Chat { .. } => {
                 choice["delta"] = message(content, reasoning, false).into();
-                choice["logprobs"] =
-                    self.log_probs.then(|| chat_log_probs(&self.app, tokens, ends)).unwrap_or_default();
+                let log_probs = self.log_probs.then(|| chat_log_probs(&self.app, tokens, ends));
+                choice["logprobs"] = log_probs.unwrap_or_default();
             }
             Kind::Completion => {
                 let start = self.choices[index].content.chars().count() - content.chars().count();

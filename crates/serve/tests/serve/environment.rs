@@ -64,7 +64,7 @@ async fn an_episode_over_the_socket_is_reset_stepped_seen_and_written() {
     assert!(!state.to_string().contains("disk"));
     client.socket.send(Message::text(r#"{"type": "close"}"#)).await.unwrap();
     server.until("episodes_open", 0.0).await;
-    let log = std::fs::File::open(folder.path().join("episodes.jsonl"));
+    let log = fs_err::File::open(folder.path().join("episodes.jsonl"));
     let log = std::io::read_to_string(log.unwrap()).unwrap();
     let trajectory: Trajectory = serde_json::from_str(log.trim()).unwrap();
     assert_eq!((trajectory.source_path.as_str(), trajectory.turns.len()), ("one", 2));
