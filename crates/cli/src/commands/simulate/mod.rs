@@ -1,5 +1,7 @@
 //! `simulate`: an environment played from the terminal, action by action. Observations go to stdout, the rest to stderr.
 
+mod agent;
+
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +14,7 @@ use worldloom_world::episode::{Episode, Play, Scenario, Step};
 
 use super::world::{asked, model_args, start_engine};
 use crate::config::{UserError, nearest};
+use agent::Agent;
 
 const HELP: &str = "\
 Type an action and read what the environment answers. Lines that start with `:` are for the simulation:
@@ -61,6 +64,11 @@ pub(crate) fn command() -> Command {
                 .default_value("3")
                 .value_parser(value_parser!(u32)),
         )
+        .arg(text("agent", "URL", "Let an agent play: an OpenAI-compatible endpoint, up to and with /v1"))
+        .arg(text("agent-model", "NAME", "The agent's name there").requires("agent"))
+        .arg(text("agent-key-env", "VARIABLE", "Environment variable with its key").requires("agent"))
+        .arg(text("task", "TEXT", "What the agent is to do; default: the scenario's").requires("agent"))
+        .arg(text("turns", "N", "Turns of the agent, at most").default_value("20").value_parser(value_parser!(u64)))
         .arg(Arg::new("thinking").long("thinking").action(ArgAction::SetTrue).help("Show what the model thinks"))
         .arg(
             text("save", "FILE", "Write the episode at the end: .parquet, or .jsonl")
@@ -72,6 +80,13 @@ pub(crate) fn command() -> Command {
 /// Plays until the input ends.
 pub(super) fn simulate(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
     let mut session = Session::start(matches)?;
+    if matches.contains_id("agent") {
+        session.let_agent_play(matches, stop)?;
+        return match matches.get_one::<PathBuf>("save") {
+            Some(path) => session.save(path),
+            None => Ok(()),
+        };
+    }
     let stdin = std::io::stdin();
     session.is_interactive = stdin.is_terminal();
     if session.is_interactive {
@@ -226,6 +241,30 @@ impl Session {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Until the agent is done, or its turns are.
+    fn let_agent_play(&mut self, matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
+        let turns = matches.get_one::<u64>("turns").copied().unwrap_or_default();
+        let mut agent = Agent::new(matches, self.episode.scenario())?;
+        for _ in 0..turns {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let Some(action) = agent.act()? else { break };
+            eprintln!("> {action}");
+            let step = self.episode.step(&self.engine, &self.play, &action)?;
+            self.show(&step)?;
+            match &step.observation {
+                Ok(observation) => agent.see(observation),
+                Err(_) => agent.see("(the environment gave no answer; nothing was done)"),
+            }
+            if step.is_done {
+                break;
+            }
+        }
+        eprintln!("{} turns were played", self.episode.turns().len());
         Ok(())
     }
 
