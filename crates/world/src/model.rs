@@ -86,12 +86,14 @@ impl Fault {
 }
 
 /// What a model answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// The completion as it came, without the stop token; empty where there was none.
     pub completion: String,
     /// The predicted observation, or why there is none.
     pub prediction: std::result::Result<String, Fault>,
+    /// `exp` of the mean log-prob of the completion's tokens; none where there was no completion.
+    pub confidence: Option<f64>,
 }
 
 impl Answer {
@@ -174,7 +176,7 @@ impl WorldModel {
                     requests.push(request);
                     places.push(place);
                 }
-                Err(fault) => answers[place] = Some(Answer { completion: String::new(), prediction: Err(fault) }),
+                Err(fault) => answers[place] = Some(Answer::none(fault)),
             }
         }
         let failed = questions.len() - requests.len();
@@ -216,7 +218,11 @@ impl WorldModel {
     }
 
     fn read(&self, completion: &Completion, asked: Asked) -> Result<Answer> {
-        Ok(Answer::read(self.renderer.completion_text(&completion.tokens)?, completion.stopped, asked))
+        let text = self.renderer.completion_text(&completion.tokens)?;
+        let answer = Answer::read(text, completion.stopped, asked);
+        let log_probs = completion.log_probs.iter().map(|log_prob| f64::from(*log_prob));
+        let mean = log_probs.sum::<f64>() / completion.log_probs.len() as f64;
+        Ok(Answer { confidence: Some(mean.exp()).filter(|confidence| confidence.is_finite()), ..answer })
     }
 }
 
@@ -231,7 +237,12 @@ impl Answer {
             Extraction::Observation(observation) => Ok(observation),
             Extraction::Fault(fault) => Err(Fault::Completion(fault)),
         };
-        Answer { completion, prediction }
+        Answer { completion, prediction, confidence: None }
+    }
+
+    /// No completion, and why.
+    pub fn none(fault: Fault) -> Self {
+        Answer { completion: String::new(), prediction: Err(fault), confidence: None }
     }
 }
 
@@ -249,7 +260,7 @@ mod tests {
 
     #[test]
     fn thinking_is_what_stands_before_the_tag() {
-        let answer = |completion: &str| Answer { completion: completion.into(), prediction: Ok(String::new()) };
+        let answer = |completion: &str| Answer::read(completion.into(), true, Asked::Tagged);
         let tagged = "<think>\ncwd: ~\n</think>\n<predicted_observation>\nfig\n</predicted_observation>";
         assert_eq!(answer(tagged).thinking(), Some("cwd: ~"));
         assert_eq!(answer("<predicted_observation>\n</predicted_observation>").thinking(), None);

@@ -2,7 +2,9 @@
 
 use base64::Engine;
 
-use crate::chart::{LINES, Line, draw};
+use worldloom_schema::Evaluation;
+
+use crate::chart::{LINES, Line, draw, draw_shares};
 use crate::curves::Curves;
 use crate::error::Result;
 use crate::html::{escape, grouped};
@@ -72,6 +74,25 @@ pub(super) fn render(stages: &[Stage]) -> Result<(String, u64)> {
         out += "</div>\n";
     }
     Ok((out + "</section>\n", count))
+}
+
+/// Confidence against matches, a line for each predictor; empty where nobody said how sure it was.
+pub(super) fn calibration(evaluation: &Evaluation) -> Result<(String, u64)> {
+    let mut lines: Vec<Line> = Vec::new();
+    for predictor in evaluation.predictors.iter().filter(|predictor| !predictor.calibration.is_empty()) {
+        let points = predictor.calibration.iter().map(|bin| (bin.confidence, bin.matches)).collect();
+        lines.push(Line { name: predictor.name.clone(), points });
+    }
+    if lines.is_empty() {
+        return Ok((String::new(), 0));
+    }
+    lines.push(Line { name: "as sure as right".into(), points: vec![(0.0, 0.0), (1.0, 1.0)] });
+    let title = "calibration: confidence, and share of matches";
+    let svg = draw_shares(title, &lines, "confidence")?;
+    let about = "Predictions in ten groups of equal size by confidence, exp of the mean log-prob of their tokens; below \
+                 the diagonal a model is surer than it is right.";
+    let figure = figure_html(title, &lines, &svg);
+    Ok((format!("<h3>Calibration</h3>\n<p>{about}</p>\n<div class=\"figures\">\n{figure}</div>\n"), 1))
 }
 
 fn lines(figure: &Figure, curves: &Curves) -> Vec<Line> {

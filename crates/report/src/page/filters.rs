@@ -1,4 +1,4 @@
-//! Filters of the example browser: by turn class, by command family, by predictor and by how well it did.
+//! Filters of the example browser: by domain, by turn class, by command family, by predictor and by how well it did.
 //!
 //! They are radio buttons and style rules, no script: the page runs none. What a browser without `:has` cannot hide
 //! stays visible. Names from data become numbers in ids, classes and rules.
@@ -46,6 +46,7 @@ impl Verdict {
 
 /// The values that can be filtered by.
 pub(super) struct Filters<'a> {
+    domains: Vec<&'a str>,
     classes: Vec<&'a str>,
     families: Vec<&'a str>,
     predictors: Vec<&'a str>,
@@ -60,6 +61,7 @@ impl<'a> Filters<'a> {
         let is_shown = |name: &&str| evaluation.examples.iter().any(|example| example.predictions.contains_key(*name));
         let names = evaluation.predictors.iter().map(|predictor| predictor.name.as_str());
         Self {
+            domains: distinct(|example| &example.domain),
             classes: distinct(|example| &example.class),
             families: distinct(|example| &example.family),
             predictors: names.filter(is_shown).collect(),
@@ -73,7 +75,8 @@ impl<'a> Filters<'a> {
 
     /// The classes of an example's element.
     pub(super) fn example_class(&self, example: &Example) -> String {
-        format!("class-{} family-{}", place(&self.classes, &example.class), place(&self.families, &example.family))
+        let (domain, class) = (place(&self.domains, &example.domain), place(&self.classes, &example.class));
+        format!("domain-{domain} class-{class} family-{}", place(&self.families, &example.family))
     }
 
     /// The classes of a prediction's element.
@@ -85,6 +88,7 @@ impl<'a> Filters<'a> {
     pub(super) fn to_html(&self) -> String {
         let verdicts: Vec<&str> = Verdict::ALL.iter().map(|verdict| verdict.name()).collect();
         let groups = [
+            ("domain", "domain", &self.domains),
             ("turn class", "class", &self.classes),
             ("family", "family", &self.families),
             ("predictor", "by", &self.predictors),
@@ -98,7 +102,8 @@ impl<'a> Filters<'a> {
     fn rules(&self, verdicts: usize) -> String {
         let mut rules = String::new();
         let hide = "{display:none}\n";
-        for (key, count) in [("class", self.classes.len()), ("family", self.families.len())] {
+        let of_examples = [("domain", &self.domains), ("class", &self.classes), ("family", &self.families)];
+        for (key, count) in of_examples.map(|(key, values)| (key, values.len())) {
             for index in 0..count {
                 rules += &format!("main:has(#f-{key}-{index}:checked) .example:not(.{key}-{index}){hide}");
             }

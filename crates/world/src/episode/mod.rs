@@ -149,7 +149,7 @@ impl Episode {
     fn ask(&mut self, engine: &Engine, play: &Play, trajectory: &Trajectory) -> Result<Step> {
         let question = Question { trajectory, turn: self.turns.len() };
         let attempts = if play.temperature == 0.0 { 1 } else { play.attempts.max(1) };
-        let mut last = Answer { completion: String::new(), prediction: Err(Fault::PromptTooLong) };
+        let mut last = Answer::none(Fault::PromptTooLong);
         for _ in 0..attempts {
             let seed = split_seed(self.scenario.seed, Purpose::Sampling, self.steps);
             self.steps += 1;
@@ -170,7 +170,7 @@ impl Episode {
             }
         }
         let thinking = last.thinking().map(String::from);
-        let Answer { completion, prediction } = last;
+        let Answer { completion, prediction, .. } = last;
         Ok(Step { observation: prediction, thinking, completion, flags: Vec::new(), is_done: false })
     }
 
