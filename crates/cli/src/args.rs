@@ -39,7 +39,9 @@ pub(crate) fn command() -> Command {
     for step in STEPS {
         command = add_step(command, *step);
     }
-    command.mut_subcommand("evaluate", |evaluate| evaluate.subcommand(crate::commands::bench::command()))
+    command.mut_subcommand("evaluate", |evaluate| {
+        evaluate.subcommand(crate::commands::bench::command()).subcommand(crate::commands::horizon::command())
+    })
 }
 
 fn pipeline_args(command: Command) -> Command {

@@ -8,6 +8,7 @@
 pub mod engine;
 pub mod episode;
 pub mod evaluate;
+pub mod horizon;
 
 mod chat;
 mod error;

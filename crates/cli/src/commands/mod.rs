@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 mod explain;
+pub(crate) mod horizon;
 mod inspect;
 mod model;
 mod pipelines;
@@ -68,9 +69,11 @@ fn run(matches: &ArgMatches, stop: &Arc<AtomicBool>) -> Result<()> {
             _ => inspect::inspect(matches),
         },
         "bench-rows" => bench::write_bench_rows(matches),
-        "evaluate" if matches.subcommand_matches("bench").is_some() => {
-            bench::evaluate_bench(matches.subcommand_matches("bench").unwrap_or(matches), stop)
-        }
+        "evaluate" if matches.subcommand_name() != Some("pool") => match matches.subcommand() {
+            Some(("bench", matches)) => bench::evaluate_bench(matches, stop),
+            Some((_, matches)) => horizon::evaluate_horizon(matches),
+            None => Ok(()),
+        },
         "serve" => serve::serve(matches, stop),
         "simulate" => simulate::simulate(matches, stop),
         "formats" => {

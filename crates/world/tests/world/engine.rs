@@ -115,3 +115,15 @@ fn an_episode_remembers_its_turns_and_takes_them_back() {
     let read = worldloom_schema::TableReader::<worldloom_schema::Trajectory>::open(&path).unwrap();
     assert_eq!(read.map(|row| row.unwrap().turns.len()).collect::<Vec<_>>(), [4]);
 }
+
+#[test]
+fn scripts_are_played_to_their_end_whatever_the_model_says_and_the_same_each_time() {
+    let workplace = Workplace::new();
+    let engine = Engine::start(model(&workplace), EngineConfig::default()).unwrap();
+    let play = Play { asked: Asked::Plain, max_new_tokens: 4, temperature: 0.0, attempts: 1 };
+    let run = |threads| worldloom_world::horizon::play(&engine, &play, &eval_episodes(), 7, 100, threads, &|_, _| ());
+    let horizon = run(4).unwrap();
+    assert_eq!((horizon.episodes, horizon.steps, horizon.by_step.len()), (2, 8, 4));
+    assert_eq!(run(1).unwrap(), horizon);
+    assert!(horizon.agreement.mean <= 1.0 - horizon.faults as f64 / 8.0, "a fault never agrees");
+}
