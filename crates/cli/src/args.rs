@@ -32,11 +32,16 @@ pub(crate) fn command() -> Command {
         .subcommand(plan())
         .subcommand(record())
         .subcommand(inspect())
+        .subcommand(crate::commands::simulate::command())
+        .subcommand(crate::commands::serve::command())
+        .subcommand(crate::commands::bench::rows_command())
         .subcommand(Command::new("formats").about("List the log formats that `ingest` reads"));
     for step in STEPS {
         command = add_step(command, *step);
     }
-    command
+    command.mut_subcommand("evaluate", |evaluate| {
+        evaluate.subcommand(crate::commands::bench::command()).subcommand(crate::commands::horizon::command())
+    })
 }
 
 fn pipeline_args(command: Command) -> Command {

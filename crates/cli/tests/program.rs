@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -48,12 +49,19 @@ fn help_names_every_command_and_the_exit_codes() {
         "run",
         "plan",
         "record",
-        "inspect",
+        "simulate",
+        "serve",
+        "bench-rows",
         "Exit codes",
     ] {
         assert!(text.contains(word), "no `{word}` in: {text}");
     }
-    for command in [vec!["train", "rl", "--help"], vec!["ingest", "--help"], vec!["record", "terminal", "--help"]] {
+    for command in [
+        vec!["train", "rl", "--help"],
+        vec!["ingest", "--help"],
+        vec!["record", "terminal", "--help"],
+        vec!["evaluate", "bench", "--help"],
+    ] {
         assert!(worldloom(&command).status.success(), "{command:?}");
     }
 }
@@ -165,6 +173,81 @@ fn weights(runs: &Path) -> Vec<(String, u64, Vec<u8>)> {
     found
 }
 
+/// The folder of a step's artifact below a runs folder.
+fn artifact(runs: &Path, step: &str) -> PathBuf {
+    let entries = fs_err::read_dir(runs.join("smoke")).unwrap().map(|entry| entry.unwrap().path());
+    let is_step = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(&format!("{step}-"));
+    entries.into_iter().find(is_step).unwrap()
+}
+
+/// The program with text on its stdin: success, stdout and stderr.
+fn worldloom_reading(input: &str, arguments: &[&str]) -> (bool, String, String) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_worldloom"))
+        .args(arguments)
+        .current_dir(root())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stdout).into_owned(), stderr(&output))
+}
+
+/// The commands that take a trained model, on one that learned nothing.
+fn what_came_out_is_played_served_and_scored(runs: &Path) {
+    let path = |name: &str| runs.join(name).to_string_lossy().into_owned();
+    let model = artifact(runs, "export").to_string_lossy().into_owned();
+    let pool = artifact(runs, "curate").join("eval.parquet").to_string_lossy().into_owned();
+
+    let play = ["simulate", "--model", &model, "--plain", "--max-new-tokens", "20"];
+    let (succeeded, _, log) =
+        worldloom_reading("pwd\n:undo\n:control \"the disk is full\"\n:multi\nls\npwd\n.\n:quit\n", &play);
+    assert!(succeeded && log.contains("control: the disk is full"), "{log}");
+    let (succeeded, _, log) = worldloom_reading("pwd\n:undu\n", &play);
+    assert!(!succeeded && log.contains("did you mean `:undo`?"), "{log}");
+
+    let rows = path("rows");
+    let output = worldloom(&["bench-rows", "--pool", &pool, "--out", &rows, "--limit", "4"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let bench =
+        ["evaluate", "bench", "--rows", &rows, "--out", &path("bench"), "--model", &model, "--judge", "builtin"];
+    let bench = [&bench[..], &["--max-tokens", "20"]].concat();
+    let first = worldloom(&bench);
+    let table = String::from_utf8_lossy(&first.stdout).into_owned();
+    assert!(table.contains("Total samples: 4") && table.contains("no score of the benchmark"), "{}", stderr(&first));
+    assert!(stderr(&first).contains("infer: done 4"), "{}", stderr(&first));
+    let second = worldloom(&bench);
+    assert!(stderr(&second).contains("infer: had_before 4"), "{}", stderr(&second));
+    assert_eq!(String::from_utf8_lossy(&second.stdout), table);
+    let scores = fs_err::read_to_string(path("bench/scores.json")).unwrap();
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&scores).unwrap()["total"], 4);
+
+    let horizon = [
+        "evaluate",
+        "horizon",
+        "--model",
+        &model,
+        "--plain",
+        "--pool",
+        &pool,
+        "--episodes",
+        "3",
+        "--max-new-tokens",
+        "9",
+    ];
+    let output = worldloom(&horizon);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("steps that agree"), "{}", stderr(&output));
+
+    let call = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}"#;
+    let listed = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/initialized\"}\n{\"jsonrpc\":\"2.0\",\"id\":2,\"method\":\"tools/list\"}";
+    let (succeeded, out, log) =
+        worldloom_reading(&format!("{call}\n{listed}\n"), &["serve", "--model", &model, "--mcp"]);
+    assert!(succeeded && out.contains("\"predict\""), "{out}{log}");
+    refuses(&["serve", "--model", &model, "--host", "0.0.0.0"], 2, &["no key is set", "--no-key"]);
+}
+
 #[test]
 fn the_whole_road_runs_is_skipped_the_second_time_and_survives_kills() {
     let (straight, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -180,6 +263,8 @@ fn the_whole_road_runs_is_skipped_the_second_time_and_survives_kills() {
     let plan = worldloom(&["plan", "pipelines/smoke.toml", "--runs", &runs, "--set", "cpt.seed=99"]);
     let plan = String::from_utf8_lossy(&plan.stdout).into_owned();
     assert!(plan.contains("seed 21 → 99") && plan.contains("input model"), "{plan}");
+
+    what_came_out_is_played_served_and_scored(straight.path());
 
     let killed_runs = killed.path().to_string_lossy().into_owned();
     for milliseconds in [700, 1500, 2500, 3500] {

@@ -10,6 +10,7 @@
 
 mod agreement;
 pub mod asked;
+pub mod bench;
 mod bootstrap;
 pub mod endpoint;
 mod ensemble;
@@ -17,6 +18,7 @@ mod error;
 mod extract;
 mod guard;
 mod metrics;
+mod observed;
 mod reward;
 mod rewarder;
 mod rubric;
@@ -30,6 +32,7 @@ pub use error::{Error, Result};
 pub use extract::{CLOSE_TAG, Extraction, Fault, OPEN_TAG, extract, extract_untagged};
 pub use guard::{GuardConfig, Hack, inspect};
 pub use metrics::{Metrics, measure};
+pub use observed::{Observed, error_class, observe};
 pub use reward::{
     Mixing, NamedReward, RewardConfig, RewardParts, Unavailable, Verdict, judge_completion, judge_extraction,
 };

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::extract::{Extraction, Fault};
-use crate::rubric::{Judge, JudgeContext, JudgeOutcome};
+use crate::rubric::{Judge, JudgeContext, JudgeOutcome, Scores};
 use crate::text::{exact_match, line_f1, normalised_match};
 
 /// The figures of one prediction.
@@ -17,6 +17,9 @@ pub struct Metrics {
     pub line_f1: f64,
     /// The rubric from 0 to 100; 0 for a fault; none where the judge gave no scores.
     pub rubric: Option<f64>,
+    /// The five scores behind the rubric, where there was a prediction and the judge gave them.
+    #[serde(default)]
+    pub scores: Option<Scores>,
     /// Why there was no prediction.
     pub fault: Option<Fault>,
 }
@@ -26,18 +29,26 @@ pub fn measure(judge: &dyn Judge, context: &JudgeContext<'_>, truth: &str, extra
     let prediction = match extraction {
         Extraction::Observation(prediction) => prediction,
         Extraction::Fault(fault) => {
-            return Metrics { exact: false, normalised: false, line_f1: 0.0, rubric: Some(0.0), fault: Some(*fault) };
+            return Metrics {
+                exact: false,
+                normalised: false,
+                line_f1: 0.0,
+                rubric: Some(0.0),
+                scores: None,
+                fault: Some(*fault),
+            };
         }
     };
-    let rubric = match judge.score(context, truth, prediction) {
-        JudgeOutcome::Scored(scores) => Some(scores.rubric_0_100()),
+    let scores = match judge.score(context, truth, prediction) {
+        JudgeOutcome::Scored(scores) => Some(scores),
         JudgeOutcome::Unparseable | JudgeOutcome::Refused | JudgeOutcome::Unavailable => None,
     };
     Metrics {
         exact: exact_match(truth, prediction),
         normalised: normalised_match(truth, prediction),
         line_f1: line_f1(truth, prediction).f1,
-        rubric,
+        rubric: scores.map(|scores| scores.rubric_0_100()),
+        scores,
         fault: None,
     }
 }
@@ -54,7 +65,9 @@ mod tests {
         let context = JudgeContext { domain: Domain::Terminal, initial_state: None, history: &[], action: "ls" };
         let of = |extraction| measure(&BuiltinJudge, &context, "a.txt\nb.txt", &extraction);
         let full = of(Extraction::Observation("a.txt\nb.txt\n".into()));
-        assert_eq!(full, Metrics { exact: false, normalised: true, line_f1: 1.0, rubric: Some(100.0), fault: None });
+        let scores = Some(Scores::FULL);
+        assert_eq!((full.exact, full.normalised, full.line_f1, full.rubric), (false, true, 1.0, Some(100.0)));
+        assert_eq!((full.scores, full.fault), (scores, None));
         let half = of(Extraction::Observation("a.txt".into()));
         assert!(!half.normalised && half.line_f1 == 2.0 / 3.0);
         assert!(half.rubric.is_some_and(|rubric| 0.0 < rubric && rubric < 100.0));

@@ -155,7 +155,7 @@ fn tagged_answer(document: &mut Document, trace: &str, observation: &str) {
 }
 
 /// `### Turn N`, the state where one is shown, and the action in a fence.
-fn user_turn(turn: &Turn) -> String {
+pub(crate) fn user_turn(turn: &Turn) -> String {
     let mut text = format!("### Turn {}\n\n", u64::from(turn.index) + 1);
     if let Some(state) = turn.pre_state.as_deref().filter(|state| !state.trim().is_empty()) {
         text.push_str(&format!("**Current State:**\n{state}\n\n"));

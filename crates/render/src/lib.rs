@@ -4,6 +4,7 @@
 //! reason why it is trained or not), the [`Renderer`] encodes it piece by piece, and [`run`] packs the result into rows
 //! or writes prompts for RL. Text that came from outside never becomes a control token.
 
+mod bench;
 mod config;
 mod document;
 mod error;
@@ -24,6 +25,7 @@ mod tokenizer;
 mod tools;
 mod training;
 
+pub use bench::{BenchTurn, bench_turn};
 pub use config::{Long, RenderConfig};
 pub use document::{Content, ContextReason, Control, Document, Piece, Reason, Role, TrainReason};
 pub use error::{Error, Refusal, Result};

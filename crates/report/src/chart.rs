@@ -38,21 +38,46 @@ pub(crate) struct Line {
 /// Draws lines over steps. `None` when there is nothing to draw.
 pub(crate) fn draw(title: &str, lines: &[Line], from_zero: bool) -> Result<Option<String>> {
     let Some(([left, right], [low, high])) = ranges(lines, from_zero) else { return Ok(None) };
+    let num_steps = (right - left) as usize + 1;
+    let across = Across { name: "step", decimals: 0, labels: num_steps.min(6) };
+    paint_to_string(title, lines, across, left..right, low..high).map(Some)
+}
+
+/// Draws lines over shares from 0 to 1, which are shares themselves.
+pub(crate) fn draw_shares(title: &str, lines: &[Line], across: &'static str) -> Result<String> {
+    paint_to_string(title, lines, Across { name: across, decimals: 1, labels: 6 }, 0.0..1.0, 0.0..1.0)
+}
+
+/// The horizontal axis.
+struct Across {
+    name: &'static str,
+    decimals: usize,
+    labels: usize,
+}
+
+fn paint_to_string(
+    title: &str,
+    lines: &[Line],
+    across: Across,
+    steps: Range<f64>,
+    values: Range<f64>,
+) -> Result<String> {
     let mut svg = String::new();
-    paint(&mut svg, lines, left..right, low..high)
+    paint(&mut svg, lines, across, steps, values)
         .map_err(|detail| Error::Draw { figure: title.into(), detail: detail.to_string() })?;
-    Ok(Some(svg))
+    Ok(svg)
 }
 
 fn paint(
     svg: &mut String,
     lines: &[Line],
+    across: Across,
     steps: Range<f64>,
     values: Range<f64>,
 ) -> std::result::Result<(), Box<dyn std::error::Error>> {
     let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
     let decimals = decimals(&values);
-    let num_steps = (steps.end - steps.start) as usize + 1;
+    let Across { name, decimals: decimals_across, labels } = across;
     let mut chart = ChartBuilder::on(&root)
         .margin_top(12)
         .margin_right(18)
@@ -66,11 +91,11 @@ fn paint(
         .bold_line_style(GRID)
         .light_line_style(TRANSPARENT)
         .axis_style(GRID)
-        .x_labels(num_steps.min(6))
+        .x_labels(labels)
         .y_labels(6)
-        .x_label_formatter(&|value| format!("{value:.0}"))
+        .x_label_formatter(&|value| format!("{value:.decimals_across$}"))
         .y_label_formatter(&|value| format!("{value:.decimals$}"))
-        .x_desc("step")
+        .x_desc(name)
         .label_style(text)
         .axis_desc_style(("sans-serif", TEXT_SIZE).into_font().color(&TEXT))
         .draw()?;

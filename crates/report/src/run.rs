@@ -115,7 +115,11 @@ fn summary(content: &Content, figures: u64) -> Report {
         let by_measure = MEASURES.iter().map(|measure| (measure.name.to_string(), *(measure.of)(&predictor.all)));
         report.predictors.insert(predictor.name.clone(), by_measure.collect());
         report.faults.insert(predictor.name.clone(), fault_share(&predictor.all));
-        let kind = if predictor.kind == PredictorKind::Stage { "stages_evaluated" } else { "baselines" };
+        let kind = match predictor.kind {
+            PredictorKind::Stage => "stages_evaluated",
+            PredictorKind::Ablation => "ablations",
+            PredictorKind::Baseline => "baselines",
+        };
         *report.counts.entry(kind.into()).or_default() += 1;
     }
     let examples = content.evaluation.as_ref().map_or(0, |evaluation| evaluation.examples.len());

@@ -1,6 +1,6 @@
 //! The stage table as text: aligned, at most 100 columns wide.
 
-use worldloom_schema::{Evaluation, Interval, Measures, PredictorKind};
+use worldloom_schema::{Evaluation, Interval, Measures};
 
 use crate::figures::{MEASURES, Measure, fault_share};
 use crate::html::{NONE, grouped, hundred, is_known, signed};
@@ -42,7 +42,7 @@ fn all_turns(evaluation: &Evaluation) -> Vec<Vec<String>> {
     let mut rows = vec![header];
     let mut earlier = None;
     for predictor in &evaluation.predictors {
-        if earlier == Some(PredictorKind::Stage) && predictor.kind == PredictorKind::Baseline {
+        if earlier.is_some_and(|earlier| earlier != predictor.kind) {
             rows.push(Vec::new());
         }
         earlier = Some(predictor.kind);

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use worldloom_report::{HTML_FILE, REPORT_FILE, ReportConfig, ReportInput, run, table};
-use worldloom_schema::{Difference, Evaluation, Example, Interval, Measures, Prediction, Predictor, PredictorKind};
+use worldloom_schema::{
+    CalibrationBin, Difference, Evaluation, Example, Interval, Measures, Prediction, Predictor, PredictorKind,
+};
 
 fn interval(mean: f64, spread: f64) -> Interval {
     Interval { mean, low: mean - spread, high: mean + spread, n: 1200, clusters: 150 }
@@ -18,6 +20,7 @@ fn measures(share: f64) -> Measures {
         line_f1: interval(share + 0.1, 0.02),
         rubric: interval(100.0 * share + 20.0, 1.25),
         faults: BTreeMap::from([("missing_tag".into(), 0.01), ("cut_by_length".into(), 0.005)]),
+        more: BTreeMap::from([("factuality".into(), interval(40.0, 1.0)), ("unit_f1".into(), interval(share, 0.01))]),
     }
 }
 
@@ -31,6 +34,12 @@ fn predictor(name: &str, kind: PredictorKind, share: f64) -> Predictor {
         all: measures(share),
         by_class: by_class.into(),
         by_family: by_family.into(),
+        by_domain: BTreeMap::from([("terminal".into(), measures(share))]),
+        by_kind: BTreeMap::from([("text".into(), measures(share))]),
+        calibration: vec![
+            CalibrationBin { confidence: 0.4, matches: 0.1, n: 600 },
+            CalibrationBin { confidence: 0.9, matches: 0.7, n: 600 },
+        ],
     }
 }
 
@@ -66,6 +75,7 @@ fn evaluation() -> Evaluation {
         ],
         examples: vec![Example {
             id: "abc#2".into(),
+            domain: "terminal".into(),
             class: "state".into(),
             family: "read".into(),
             history: vec![("ls".into(), "notes.txt".into())],
@@ -234,4 +244,51 @@ fn the_same_input_gives_the_same_bytes() {
     evaluation().write(folder.path()).unwrap();
     let input = || ReportInput { evaluation: Some(folder.path()), ..ReportInput::default() };
     assert_eq!(page(&input(), "run"), page(&input(), "run"));
+}
+
+#[test]
+fn examples_can_be_filtered_and_figures_taken_along_without_a_script() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut evaluation = evaluation();
+    let mut second = evaluation.examples[0].clone();
+    second.class = "</style><b>".into();
+    evaluation.examples.push(second);
+    evaluation.write(folder.path()).unwrap();
+    let (_stage, metrics) = folder_with("metrics.jsonl", "{\"step\":1,\"loss\":2.0}\n{\"step\":2,\"loss\":1.0}\n");
+    let stages = vec![("cpt".to_string(), metrics.parent().unwrap().to_path_buf())];
+    let html = page(&ReportInput { evaluation: Some(folder.path()), stages, reports: vec![] }, "run");
+    for part in [
+        "id=\"f-class-1\"",
+        "main:has(#f-class-1:checked) .example:not(.class-1)",
+        "main:has(#f-by-0:checked):has(#f-verdict-3:checked) .example:not(:has(.by-0.verdict-3))",
+        "<article class=\"example domain-0 class-1 family-0\">",
+        "download=\"cpt--loss.svg\" href=\"data:image/svg+xml;base64,PHN2Zy",
+    ] {
+        assert!(html.contains(part), "{part}");
+    }
+    assert!(!html.contains("</style><b>") && !html.contains("<script"));
+    assert_eq!(html.matches("<fieldset>").count(), 3, "one family gives nothing to choose from");
+}
+
+#[test]
+fn ablations_dimensions_domains_and_calibration_are_on_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut evaluation = evaluation();
+    evaluation.predictors.insert(2, predictor("rl-only", PredictorKind::Ablation, 0.2));
+    evaluation.predictors[3].calibration.clear();
+    evaluation.write(folder.path()).unwrap();
+    let html = page(&ReportInput { evaluation: Some(folder.path()), ..ReportInput::default() }, "run");
+    for part in [
+        "<tbody class=\"ablations\"><tr><td>rl-only</td>",
+        "<th>factuality</th><th>unit F1</th>",
+        "By domain",
+        "By kind of observation",
+        "Calibration",
+        "<td>terminal</td>",
+    ] {
+        assert!(html.contains(part), "{part}");
+    }
+    let section = html.split("<h3>Calibration</h3>").nth(1).unwrap();
+    let figure = section.split("</figure>").next().unwrap();
+    assert_eq!(figure.matches("stroke-width=\"2\"").count(), 4, "three predictors and the line of perfect calibration");
 }

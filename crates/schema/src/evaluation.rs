@@ -38,6 +38,22 @@ pub struct Measures {
     pub rubric: Interval,
     /// Share of completions without a usable prediction, by reason.
     pub faults: BTreeMap<String, f64>,
+    /// Further means by name, where they were taken: the rubric's dimensions on the 0–100 scale (`format`, …), and what
+    /// code measures by itself as shares (`unit_f1`, `unit_precision`, `unit_recall`, `no_change`, `error_class`,
+    /// `valid`, `length_ratio`).
+    #[serde(default)]
+    pub more: BTreeMap<String, Interval>,
+}
+
+/// Predictions of about the same confidence, and how many of them were right.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct CalibrationBin {
+    /// Mean of `exp(mean log-prob of a completion's tokens)`.
+    pub confidence: f64,
+    /// Share that matches the truth after masking.
+    pub matches: f64,
+    /// Number of completions.
+    pub n: u64,
 }
 
 /// What makes predictions.
@@ -46,6 +62,8 @@ pub struct Measures {
 pub enum PredictorKind {
     /// A checkpoint of the run.
     Stage,
+    /// A checkpoint of the same shape that went past stages.
+    Ablation,
     /// A trivial rule.
     Baseline,
 }
@@ -65,6 +83,15 @@ pub struct Predictor {
     pub by_class: BTreeMap<String, Measures>,
     /// By command family.
     pub by_family: BTreeMap<String, Measures>,
+    /// By domain.
+    #[serde(default)]
+    pub by_domain: BTreeMap<String, Measures>,
+    /// By kind of observation: `text`, `json`, `tree`, `diff`.
+    #[serde(default)]
+    pub by_kind: BTreeMap<String, Measures>,
+    /// From the least confident predictions to the most; empty for rules.
+    #[serde(default)]
+    pub calibration: Vec<CalibrationBin>,
 }
 
 /// A paired difference between two predictors on the same turns.
@@ -102,6 +129,9 @@ pub struct Prediction {
 pub struct Example {
     /// Trajectory and turn.
     pub id: String,
+    /// Kind of environment.
+    #[serde(default)]
+    pub domain: String,
     /// Turn class.
     pub class: String,
     /// Command family.
@@ -129,7 +159,7 @@ pub struct Evaluation {
     pub class_shares: BTreeMap<String, f64>,
     /// Rows of the table, stages first.
     pub predictors: Vec<Predictor>,
-    /// Paired differences between successive stages and between the last stage and each baseline.
+    /// Paired differences between successive stages, and between the last stage and each ablation and baseline.
     pub differences: Vec<Difference>,
     /// Sampled turns.
     pub examples: Vec<Example>,

@@ -21,7 +21,8 @@ pub use artifact::{Artifact, ArtifactWriter, FileEntry, InputRef, MANIFEST, Mani
 pub use document::{DOCUMENT_FILE, DOCUMENT_VERSION, Document, document_id};
 pub use error::{Error, Result};
 pub use evaluation::{
-    Difference, EVALUATION_FILE, Evaluation, Example, Interval, Measures, Prediction, Predictor, PredictorKind,
+    CalibrationBin, Difference, EVALUATION_FILE, Evaluation, Example, Interval, Measures, Prediction, Predictor,
+    PredictorKind,
 };
 pub use prompt::{PROMPT_FILE, Prompt, PromptTurn};
 pub use reject::{REJECT_FILE, Reject};

@@ -45,6 +45,23 @@ pub enum Error {
         /// Rows of the model's embedding.
         vocab_size: usize,
     },
+    /// More wait than are taken.
+    #[error("{waiting} requests wait already")]
+    Busy {
+        /// The bound.
+        waiting: usize,
+    },
+    /// The engine's thread is gone.
+    #[error("the engine has stopped")]
+    EngineStopped,
+    /// A scenario or an action that no episode can have.
+    #[error("`{field}`: {detail}")]
+    Episode {
+        /// The field.
+        field: &'static str,
+        /// Expected and found.
+        detail: String,
+    },
     /// There is nothing to measure on.
     #[error("`{path}` holds no turn to evaluate ({trajectories} trajectories)")]
     NoTurns {
@@ -67,6 +84,10 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
+    pub(crate) fn episode(field: &'static str, detail: impl Into<String>) -> Self {
+        Error::Episode { field, detail: detail.into() }
+    }
+
     pub(crate) fn config(field: &'static str, detail: impl Into<String>) -> Self {
         Error::Config { field, detail: detail.into() }
     }

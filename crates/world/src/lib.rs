@@ -1,19 +1,28 @@
 //! The trained model as an environment, text in and text out.
 //!
 //! Here token ids meet text again: a [`WorldModel`] renders a turn as a prompt, lets the model complete it and reads the
-//! prediction out of the completion. [`GeneratorSampler`] and [`JudgeScorer`] are what RL samples and scores with, and
+//! prediction out of the completion. An [`Engine`](engine::Engine) keeps it at work for many askers at once, and an
+//! [`Episode`](episode::Episode) is played against it turn by turn. [`GeneratorSampler`] and [`JudgeScorer`] are what RL samples and scores with, and
 //! [`evaluate`] measures checkpoints and trivial rules on the same turns.
 
+pub mod engine;
+pub mod episode;
 pub mod evaluate;
+pub mod horizon;
 
+mod chat;
 mod error;
 mod judges;
 mod model;
 mod sampler;
 mod scorer;
+mod stream;
 
 pub use error::{Error, Result};
 pub use judges::{Asking, JudgeConfig, JudgePlace, open_endpoint};
 pub use model::{Answer, Asked, Decoding, Fault, Question, WorldModel};
 pub use sampler::{GeneratorSampler, rl_prompts};
 pub use scorer::{JudgeScorer, ScorerConfig, SecondConfig};
+pub use stream::{TextStream, ThinkingSplitter};
+pub use worldloom_model::generate::{Error as GenerateError, Limits, Request, Sampling};
+pub use worldloom_render::{Role, Templates};

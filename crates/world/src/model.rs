@@ -86,12 +86,14 @@ impl Fault {
 }
 
 /// What a model answered.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
     /// The completion as it came, without the stop token; empty where there was none.
     pub completion: String,
     /// The predicted observation, or why there is none.
     pub prediction: std::result::Result<String, Fault>,
+    /// `exp` of the mean log-prob of the completion's tokens; none where there was no completion.
+    pub confidence: Option<f64>,
 }
 
 impl Answer {
@@ -142,6 +144,26 @@ impl WorldModel {
         &self.renderer
     }
 
+    /// The model's shape.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// What completes token ids.
+    pub fn generator(&self) -> &Generator {
+        &self.generator
+    }
+
+    /// The request of one question by itself, drawing from `decoding.seed`, or why it cannot be asked.
+    pub fn request_of(
+        &self,
+        question: &Question<'_>,
+        asked: Asked,
+        decoding: &Decoding,
+    ) -> Result<std::result::Result<Request, Fault>> {
+        self.request(question, asked, decoding, &self.renderer.tokenizer().stop_tokens(), 0)
+    }
+
     /// Answers every question, in their order. `progress` hears how many are answered, and of how many.
     pub fn answer(
         &self,
@@ -159,7 +181,7 @@ impl WorldModel {
                     requests.push(request);
                     places.push(place);
                 }
-                Err(fault) => answers[place] = Some(Answer { completion: String::new(), prediction: Err(fault) }),
+                Err(fault) => answers[place] = Some(Answer::none(fault)),
             }
         }
         let failed = questions.len() - requests.len();
@@ -202,15 +224,30 @@ impl WorldModel {
 
     fn read(&self, completion: &Completion, asked: Asked) -> Result<Answer> {
         let text = self.renderer.completion_text(&completion.tokens)?;
+        let answer = Answer::read(text, completion.stopped, asked);
+        let log_probs = completion.log_probs.iter().map(|log_prob| f64::from(*log_prob));
+        let mean = log_probs.sum::<f64>() / completion.log_probs.len() as f64;
+        Ok(Answer { confidence: Some(mean.exp()).filter(|confidence| confidence.is_finite()), ..answer })
+    }
+}
+
+impl Answer {
+    /// Reads the prediction out of a completion's text; `stopped` says that it ended by itself.
+    pub fn read(completion: String, stopped: bool, asked: Asked) -> Self {
         let extraction = match asked {
-            Asked::Plain => extract_untagged(plain_observation(&text), completion.stopped),
-            Asked::Tagged => extract(&text, completion.stopped),
+            Asked::Plain => extract_untagged(plain_observation(&completion), stopped),
+            Asked::Tagged => extract(&completion, stopped),
         };
         let prediction = match extraction {
             Extraction::Observation(observation) => Ok(observation),
             Extraction::Fault(fault) => Err(Fault::Completion(fault)),
         };
-        Ok(Answer { completion: text, prediction })
+        Answer { completion, prediction, confidence: None }
+    }
+
+    /// No completion, and why.
+    pub fn none(fault: Fault) -> Self {
+        Answer { completion: String::new(), prediction: Err(fault), confidence: None }
     }
 }
 
@@ -228,7 +265,7 @@ mod tests {
 
     #[test]
     fn thinking_is_what_stands_before_the_tag() {
-        let answer = |completion: &str| Answer { completion: completion.into(), prediction: Ok(String::new()) };
+        let answer = |completion: &str| Answer::read(completion.into(), true, Asked::Tagged);
         let tagged = "<think>\ncwd: ~\n</think>\n<predicted_observation>\nfig\n</predicted_observation>";
         assert_eq!(answer(tagged).thinking(), Some("cwd: ~"));
         assert_eq!(answer("<predicted_observation>\n</predicted_observation>").thinking(), None);

@@ -1,11 +1,16 @@
 //! From parsed arguments to work, and from errors to exit codes.
 
+pub(crate) mod bench;
 mod explain;
+pub(crate) mod horizon;
 mod inspect;
 mod model;
 mod pipelines;
 mod record;
+pub(crate) mod serve;
+pub(crate) mod simulate;
 mod step;
+pub(crate) mod world;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -53,7 +58,7 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn run(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
+fn run(matches: &ArgMatches, stop: &Arc<AtomicBool>) -> Result<()> {
     let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
     match name {
         "run" => pipelines::run_pipeline(matches, stop),
@@ -63,6 +68,14 @@ fn run(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
             Some(("model", matches)) => model::inspect_model(matches),
             _ => inspect::inspect(matches),
         },
+        "bench-rows" => bench::write_bench_rows(matches),
+        "evaluate" if matches.subcommand_name() != Some("pool") => match matches.subcommand() {
+            Some(("bench", matches)) => bench::evaluate_bench(matches, stop),
+            Some((_, matches)) => horizon::evaluate_horizon(matches),
+            None => Ok(()),
+        },
+        "serve" => serve::serve(matches, stop),
+        "simulate" => simulate::simulate(matches, stop),
         "formats" => {
             print_formats();
             Ok(())

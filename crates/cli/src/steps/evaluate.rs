@@ -13,9 +13,15 @@ use crate::config::{UserError, resolved, typed};
 use crate::device::open_device;
 use crate::pipeline::external;
 
-/// The checkpoints that can be given, and how each was trained to be asked.
-const STAGES: &[(&str, Asked)] =
-    &[("base", Asked::Plain), ("cpt", Asked::Plain), ("sft", Asked::Tagged), ("rl", Asked::Tagged)];
+/// The checkpoints that can be given, how each was trained to be asked, and whether it went past stages.
+const STAGES: &[(&str, Asked, bool)] = &[
+    ("base", Asked::Plain, false),
+    ("cpt", Asked::Plain, false),
+    ("sft", Asked::Tagged, false),
+    ("rl", Asked::Tagged, false),
+    ("sft-only", Asked::Tagged, true),
+    ("rl-only", Asked::Tagged, true),
+];
 
 /// Measures predictions on the evaluation pool.
 pub(super) struct EvaluatePool;
@@ -29,6 +35,10 @@ impl Step for EvaluatePool {
         "Measure checkpoints and trivial baselines on the evaluation pool, with intervals"
     }
 
+    fn version(&self) -> u32 {
+        2
+    }
+
     fn artifact(&self) -> &'static str {
         "evaluation"
     }
@@ -40,6 +50,8 @@ impl Step for EvaluatePool {
             Role::optional("cpt", None, "checkpoint of CPT, asked without thinking"),
             Role::optional("sft", None, "checkpoint of SFT, asked with thinking and tags"),
             Role::optional("rl", None, "checkpoint of RL, asked with thinking and tags"),
+            Role::optional("sft-only", None, "ablation: checkpoint of SFT on the untrained model"),
+            Role::optional("rl-only", None, "ablation: checkpoint of RL on the untrained model"),
         ];
         ROLES
     }
@@ -56,9 +68,9 @@ impl Step for EvaluatePool {
     }
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
-        let stage = |&(name, asked): &(&str, Asked)| {
+        let stage = |&(name, asked, is_ablation): &(&str, Asked, bool)| {
             let model = model_folder(context.optional(name)?);
-            Some(Stage { name: name.into(), model, asked })
+            Some(Stage { name: name.into(), model, asked, is_ablation })
         };
         let stages: Vec<Stage> = STAGES.iter().filter_map(stage).collect();
         if stages.is_empty() {

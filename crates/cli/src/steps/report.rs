@@ -9,7 +9,7 @@ use worldloom_report::{ReportConfig, ReportInput};
 use super::{Counts, Role, Step, StepContext, resolve_as};
 
 /// Roles whose folders hold `metrics.jsonl`.
-const TRAININGS: &[&str] = &["cpt", "sft", "rl"];
+const TRAININGS: &[&str] = &["cpt", "sft", "rl", "sft-only", "rl-only"];
 
 /// Writes the page.
 pub(super) struct Report;
@@ -33,6 +33,8 @@ impl Step for Report {
             Role::optional("cpt", Some("checkpoint"), "artifact of `train cpt`"),
             Role::optional("sft", Some("checkpoint"), "artifact of `train sft`"),
             Role::optional("rl", Some("checkpoint"), "artifact of `train rl`"),
+            Role::optional("sft-only", Some("checkpoint"), "ablation: SFT on the untrained model"),
+            Role::optional("rl-only", Some("checkpoint"), "ablation: RL on the untrained model"),
             Role::optional("trajectories", Some("trajectories"), "artifact of `ingest`, for the lineage"),
             Role::optional("pools", Some("pools"), "artifact of `curate`, for the lineage"),
             Role::optional("tokenizer", Some("tokenizer"), "artifact of `tokenizer train`, for the lineage"),

@@ -72,6 +72,26 @@ impl KeyValueCache {
         }
     }
 
+    /// Takes over the first `len` positions of a cache of the same shape, in all layers.
+    pub fn copy_start(&mut self, other: &KeyValueCache, len: usize) {
+        assert_eq!(self.shape, other.shape, "caches of one model");
+        assert!(
+            len <= self.capacity.min(other.capacity),
+            "{len} of {} and {} positions",
+            self.capacity,
+            other.capacity
+        );
+        let CacheShape { num_layers, num_kv_heads, head_dim } = self.shape;
+        let value_dim = head_dim.next_multiple_of(PANEL);
+        // Whole panels of keys: what lies behind `len` in the last one is overwritten before it is seen.
+        let (keys, values) = (len.next_multiple_of(PANEL) * head_dim, len * value_dim);
+        for head in 0..num_layers * num_kv_heads {
+            let (to, from) = (head * self.capacity, head * other.capacity);
+            self.keys[to * head_dim..][..keys].copy_from_slice(&other.keys[from * head_dim..][..keys]);
+            self.values[to * value_dim..][..values].copy_from_slice(&other.values[from * value_dim..][..values]);
+        }
+    }
+
     /// Keys of the first `len` positions: a right factor of `head_dim × len`.
     fn keys(&self, layer: usize, head: usize, len: usize) -> Panels<'_> {
         let head_dim = self.shape.head_dim;

@@ -45,10 +45,27 @@ pub(super) struct Prefilled {
 
 /// Takes a whole prompt through the model.
 pub(super) fn prefill(weights: &Weights, prompt: &[u32], workspace: &mut Workspace) -> Prefilled {
+    prefill_from(weights, None, prompt, workspace)
+}
+
+/// Takes a prompt through the model, of which the first tokens went through it already; at least one did not. With
+/// delta-nets, those first tokens are all that `start` has seen.
+pub(super) fn prefill_from(
+    weights: &Weights,
+    start: Option<(&Prefilled, usize)>,
+    prompt: &[u32],
+    workspace: &mut Workspace,
+) -> Prefilled {
     let mut cache = KeyValueCache::new(weights.cache_shape(), prompt.len());
     let mut state = RecurrentState::empty(&weights.config);
-    for (block, tokens) in prompt.chunks(PROMPT_BLOCK).enumerate() {
-        let start = block * PROMPT_BLOCK;
+    let mut first = 0;
+    if let Some((known, len)) = start {
+        cache.copy_start(&known.cache, len);
+        state.clone_from(&known.state);
+        first = len;
+    }
+    for (block, tokens) in prompt[first..].chunks(PROMPT_BLOCK).enumerate() {
+        let start = first + block * PROMPT_BLOCK;
         let positions: Vec<usize> = (start..start + tokens.len()).collect();
         let mut caches = PromptBlock { cache: &mut cache, state: &mut state, start, num_rows: tokens.len() };
         // Only the last token's stream is used.

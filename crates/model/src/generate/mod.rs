@@ -14,12 +14,14 @@ mod delta_net;
 mod error;
 mod feed_forward;
 mod forward;
+mod prefix;
 mod sampling;
 mod schedule;
 mod weights;
 
 pub use error::Error;
 pub use sampling::Sampling;
+pub use schedule::{Batch, End, Event, Sampled, Ticket};
 
 use crate::{Decoder, ModelConfig};
 use weights::Weights;
@@ -93,9 +95,25 @@ impl Generator {
         Generator { limits, ..self }
     }
 
+    /// Its bounds.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
     /// Bytes that one position takes in a cache.
     pub fn cache_bytes_per_token(&self) -> usize {
         self.weights.cache_bytes_per_token()
+    }
+
+    /// Whether a request can be met; errors name it as request 0.
+    pub fn check(&self, request: &Request) -> Result<(), Error> {
+        schedule::check(&self.weights, self.limits, 0, request)
+    }
+
+    /// An empty batch, to which requests are added one by one. Of the prompts that were computed, `prefix_tokens`
+    /// positions are kept for later prompts with the same beginning.
+    pub fn batch(&self, prefix_tokens: usize) -> Batch<'_> {
+        Batch::new(&self.weights, self.limits, prefix_tokens)
     }
 
     /// The logits of the token that follows `tokens`, of which there is at least one.

@@ -110,6 +110,27 @@ pub(super) fn choose_token(
     (largest.is_finite() && sum.is_finite()).then(|| (token, (logits[token as usize] / sum).ln()))
 }
 
+/// The `count` most probable tokens with their log-probs, as [`Completion::log_probs`](super::Completion::log_probs) has
+/// them; of equals the first. Nothing where the logits are not finite.
+pub(super) fn most_probable(logits: &[f32], temperature: f32, count: usize) -> Vec<(u32, f32)> {
+    let mut weights = logits.to_vec();
+    if temperature > 0.0 {
+        weights.iter_mut().for_each(|logit| *logit /= temperature);
+    }
+    let (largest, sum) = exponentials(&mut weights);
+    if !(largest.is_finite() && sum.is_finite()) {
+        return Vec::new();
+    }
+    let mut tokens: Vec<u32> = (0..weights.len() as u32).collect();
+    let by_weight = |a: &u32, b: &u32| weights[*b as usize].total_cmp(&weights[*a as usize]).then(a.cmp(b));
+    if count < tokens.len() {
+        tokens.select_nth_unstable_by(count, by_weight);
+        tokens.truncate(count);
+    }
+    tokens.sort_by(by_weight);
+    tokens.into_iter().map(|token| (token, (weights[token as usize] / sum).ln())).collect()
+}
+
 fn penalise(penalised: &mut [f32], logits: &[f32], seen: [&[u32]; 2], penalty: f32) {
     for &token in seen.into_iter().flatten() {
         let logit = logits[token as usize];

@@ -1,7 +1,7 @@
 //! The laws of generation, on the golden models.
 
 use burn::tensor::Device;
-use worldloom_model::generate::{Completion, Error, Generator, Limits, Request, Sampling};
+use worldloom_model::generate::{Batch, Completion, End, Error, Event, Generator, Limits, Request, Sampling, Ticket};
 use worldloom_model::{Decoder, Layout, ModelConfig, load, token_tensor};
 
 use crate::support::{Golden, golden_dir};
@@ -326,4 +326,102 @@ fn broken_weights_are_reported_with_the_place() {
     let result = Generator::new(&broken, &config)
         .generate(&[request(vec![5], 2, 0, Sampling::plain(3, 1.0, vec![]))], &mut |_, _| ());
     assert_eq!(result, Err(Error::NotFinite { request: 0, completion: 0, position: 0 }));
+}
+
+/// Steps until nothing is left; the completions of each ticket.
+fn drain(batch: &mut Batch<'_>, made: &mut Vec<Vec<Completion>>) {
+    while !batch.is_idle() {
+        take_step(batch, made);
+    }
+}
+
+fn take_step(batch: &mut Batch<'_>, made: &mut Vec<Vec<Completion>>) {
+    for event in batch.step() {
+        let Event::Token(sampled) = event else { panic!("{event:?}") };
+        let Ticket(number) = sampled.request;
+        made.resize_with(made.len().max(number + 1), Vec::new);
+        let group = &mut made[number];
+        group.resize_with(group.len().max(sampled.completion + 1), Completion::default);
+        let completion = &mut group[sampled.completion];
+        completion.tokens.push(sampled.token);
+        completion.log_probs.push(sampled.log_prob);
+        completion.stopped = sampled.end == Some(End::Stop);
+    }
+}
+
+#[test]
+fn requests_that_come_while_others_are_in_work_get_the_completions_they_would_get_alone() {
+    for case in KINDS {
+        let (_, _, generator) = model(case);
+        let requests = mixed_requests();
+        let expected = generate(&generator, &requests);
+        let generator = generator.with_limits(Limits { max_active_sequences: 5, max_cache_tokens: 700 });
+        for prefix_tokens in [0, 1000] {
+            let (mut batch, mut made) = (generator.batch(prefix_tokens), Vec::new());
+            for (number, request) in requests.iter().enumerate() {
+                assert_eq!(batch.submit(request.clone(), 0), Ok(Ticket(number)));
+                (0..3).for_each(|_| take_step(&mut batch, &mut made));
+            }
+            drain(&mut batch, &mut made);
+            assert_eq!(all_bits(&made), all_bits(&expected), "{case}");
+        }
+    }
+}
+
+#[test]
+fn a_prompt_that_goes_on_from_a_kept_one_gives_the_same_completions() {
+    for case in KINDS {
+        let (_, _, generator) = model(case);
+        let sampling = Sampling::plain(8, 1.0, vec![]);
+        let whole = prompt(150, 3);
+        let other_end: Vec<u32> = whole[..90].iter().chain(&[5, 6, 7]).copied().collect();
+        let prompts = [whole[..100].to_vec(), whole.clone(), other_end, whole[..20].to_vec(), whole];
+        let requests: Vec<Request> = prompts.iter().map(|p| request(p.clone(), 2, 1, sampling.clone())).collect();
+        let (mut batch, mut made) = (generator.batch(1000), Vec::new());
+        for request in &requests {
+            batch.submit(request.clone(), 0).unwrap();
+            drain(&mut batch, &mut made);
+        }
+        assert_eq!(all_bits(&made), all_bits(&generate(&generator, &requests)), "{case}");
+        let (computed, reused) = batch.prompt_tokens();
+        let total: usize = prompts.iter().map(Vec::len).sum();
+        assert_eq!(computed + reused, total as u64);
+        assert!(reused >= 100, "{case}: {reused}");
+    }
+}
+
+#[test]
+fn a_cancelled_request_leaves_its_place_to_the_next() {
+    let (_, _, generator) = model("qwen3-tied");
+    let generator = generator.with_limits(Limits { max_active_sequences: 2, max_cache_tokens: 400 });
+    let long = request(prompt(20, 1), 4, 1, Sampling::plain(100, 1.0, vec![]));
+    let short = request(prompt(20, 2), 1, 1, Sampling::plain(5, 1.0, vec![]));
+    let (mut batch, mut made) = (generator.batch(0), Vec::new());
+    let first = batch.submit(long, 0).unwrap();
+    let second = batch.submit(short.clone(), 0).unwrap();
+    take_step(&mut batch, &mut made);
+    assert_eq!((batch.num_active(), batch.num_waiting()), (2, 3));
+    batch.cancel_completion(first, 0);
+    assert_eq!(batch.num_active(), 1);
+    batch.cancel(first);
+    assert_eq!((batch.num_active(), batch.num_waiting()), (0, 1));
+    drain(&mut batch, &mut made);
+    assert_eq!(bits(&made[second.0][0]), bits(&generate(&generator, &[short])[0][0]));
+}
+
+#[test]
+fn the_most_probable_tokens_come_in_order_with_the_chosen_one_among_all() {
+    let (_, _, generator) = model("qwen3-tied");
+    let mut batch = generator.batch(0);
+    batch.submit(request(prompt(20, 1), 1, 1, Sampling::plain(6, 0.7, vec![])), 160).unwrap();
+    while !batch.is_idle() {
+        for event in batch.step() {
+            let Event::Token(sampled) = event else { panic!("{event:?}") };
+            assert_eq!(sampled.most_probable.len(), 160);
+            assert!(sampled.most_probable.is_sorted_by(|a, b| a.1 >= b.1));
+            assert!(sampled.most_probable.contains(&(sampled.token, sampled.log_prob)));
+            let total: f64 = sampled.most_probable.iter().map(|(_, log_prob)| f64::from(*log_prob).exp()).sum();
+            assert!((total - 1.0).abs() < 1e-5);
+        }
+    }
 }

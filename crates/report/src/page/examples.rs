@@ -1,8 +1,9 @@
-//! Sampled predictions beside the truth, with what was invented and what is missing marked.
+//! Sampled predictions beside the truth, with what was invented and what is missing marked, and filters over them.
 
 use similar::{ChangeTag, TextDiff};
 use worldloom_schema::{Evaluation, Example, Prediction};
 
+use super::filters::{Filters, Verdict};
 use crate::html::{escape, hundred};
 
 /// Texts longer than this are compared word by word instead of character by character.
@@ -12,20 +13,25 @@ pub(super) fn render(evaluation: &Evaluation) -> String {
     if evaluation.examples.is_empty() {
         return String::new();
     }
-    let order: Vec<&str> = evaluation.predictors.iter().map(|predictor| predictor.name.as_str()).collect();
-    let examples = evaluation.examples.iter().map(|example| example_html(example, &order)).collect::<String>();
+    let filters = Filters::of(evaluation);
+    let examples = evaluation.examples.iter().map(|example| example_html(example, &filters)).collect::<String>();
     format!(
         "<section>\n<h2>Sampled predictions</h2>\n<p>Drawn by seed over the turn classes. <ins>Underlined</ins>: in \
-         the prediction only. <del>Struck through</del>: in the truth only.</p>\n{examples}</section>\n"
+         the prediction only. <del>Struck through</del>: in the truth only.</p>\n{}{examples}</section>\n",
+        filters.to_html()
     )
 }
 
-fn example_html(example: &Example, order: &[&str]) -> String {
-    let shots = order.iter().filter_map(|name| Some((*name, example.predictions.get(*name)?)));
-    let shots = shots.map(|(name, prediction)| prediction_html(name, prediction, &example.truth)).collect::<String>();
+fn example_html(example: &Example, filters: &Filters<'_>) -> String {
+    let shots = filters.predictors().filter_map(|name| Some((name, example.predictions.get(name)?)));
+    let shot = |(name, prediction): (&str, &Prediction)| {
+        prediction_html(name, prediction, &example.truth, &filters.shot_class(name, prediction))
+    };
+    let shots = shots.map(shot).collect::<String>();
     format!(
-        "<article class=\"example\">\n<h3>{} <span class=\"badge\">{}</span> <span class=\"badge\">{}</span></h3>\n{}\
+        "<article class=\"example {}\">\n<h3>{} <span class=\"badge\">{}</span> <span class=\"badge\">{}</span></h3>\n{}\
          <pre>$ {}</pre>\n<div class=\"shots\">\n<div class=\"shot\"><b>truth</b>{}</div>\n{shots}</div>\n</article>\n",
+        filters.example_class(example),
         escape(&example.id),
         escape(&example.class),
         escape(&example.family),
@@ -50,12 +56,12 @@ fn history(example: &Example) -> String {
     )
 }
 
-fn prediction_html(name: &str, prediction: &Prediction, truth: &str) -> String {
-    let verdict = match (&prediction.fault, prediction.normalised, prediction.rubric) {
-        (Some(fault), ..) => format!("fault: {}", escape(fault)),
-        (None, true, _) => "match".into(),
-        (None, false, Some(rubric)) => format!("rubric {}", hundred(rubric)),
-        (None, false, None) => "no match".into(),
+fn prediction_html(name: &str, prediction: &Prediction, truth: &str, class: &str) -> String {
+    let verdict = match (Verdict::of(prediction), &prediction.fault, prediction.rubric) {
+        (Verdict::Fault, Some(fault), _) => format!("fault: {}", escape(fault)),
+        (Verdict::Match, ..) => "match".into(),
+        (_, _, Some(rubric)) => format!("rubric {}", hundred(rubric)),
+        (_, _, None) => "no match".into(),
     };
     let thinking = prediction.thinking.as_deref().map_or(String::new(), |thinking| {
         format!("<details><summary class=\"muted\">thinking</summary>{}</details>", block(thinking))
@@ -64,7 +70,8 @@ fn prediction_html(name: &str, prediction: &Prediction, truth: &str) -> String {
         Some(_) => block(&prediction.text),
         None => difference(truth, &prediction.text),
     };
-    format!("<div class=\"shot\"><b>{}</b><span class=\"badge\">{verdict}</span>{thinking}{text}</div>\n", escape(name))
+    let name = escape(name);
+    format!("<div class=\"shot {class}\"><b>{name}</b><span class=\"badge\">{verdict}</span>{thinking}{text}</div>\n")
 }
 
 fn block(text: &str) -> String {

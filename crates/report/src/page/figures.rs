@@ -1,6 +1,10 @@
 //! The curves of each stage: loss of the supervised stages, reward, faults and reward parts of RL.
 
-use crate::chart::{LINES, Line, draw};
+use base64::Engine;
+
+use worldloom_schema::Evaluation;
+
+use crate::chart::{LINES, Line, draw, draw_shares};
 use crate::curves::Curves;
 use crate::error::Result;
 use crate::html::{escape, grouped};
@@ -72,6 +76,25 @@ pub(super) fn render(stages: &[Stage]) -> Result<(String, u64)> {
     Ok((out + "</section>\n", count))
 }
 
+/// Confidence against matches, a line for each predictor; empty where nobody said how sure it was.
+pub(super) fn calibration(evaluation: &Evaluation) -> Result<(String, u64)> {
+    let mut lines: Vec<Line> = Vec::new();
+    for predictor in evaluation.predictors.iter().filter(|predictor| !predictor.calibration.is_empty()) {
+        let points = predictor.calibration.iter().map(|bin| (bin.confidence, bin.matches)).collect();
+        lines.push(Line { name: predictor.name.clone(), points });
+    }
+    if lines.is_empty() {
+        return Ok((String::new(), 0));
+    }
+    lines.push(Line { name: "as sure as right".into(), points: vec![(0.0, 0.0), (1.0, 1.0)] });
+    let title = "calibration: confidence, and share of matches";
+    let svg = draw_shares(title, &lines, "confidence")?;
+    let about = "Predictions in ten groups of equal size by confidence, exp of the mean log-prob of their tokens; below \
+                 the diagonal a model is surer than it is right.";
+    let figure = figure_html(title, &lines, &svg);
+    Ok((format!("<h3>Calibration</h3>\n<p>{about}</p>\n<div class=\"figures\">\n{figure}</div>\n"), 1))
+}
+
 fn lines(figure: &Figure, curves: &Curves) -> Vec<Line> {
     let named = |metric: &str, name: &str| Some(Line { name: name.into(), points: curves.thinned(metric)? });
     let is_named = |full: &str| FIGURES.iter().flat_map(|figure| figure.metrics).any(|(metric, _)| *metric == full);
@@ -93,7 +116,13 @@ fn figure_html(title: &str, lines: &[Line], svg: &str) -> String {
         format!("<span class=\"key line-{}\">{}{last}</span> ", index % LINES.len(), escape(&line.name))
     };
     let keys = lines.iter().enumerate().map(key).collect::<String>();
+    // A file of its own: the colours of the drawing are in it, and it needs no style sheet.
+    let file = base64::engine::general_purpose::STANDARD.encode(svg.trim());
     let title = escape(title);
+    let export = format!(
+        "<a class=\"export\" download=\"{}.svg\" href=\"data:image/svg+xml;base64,{file}\">SVG</a>",
+        title.replace([':', ',', ' ', '/'], "-")
+    );
     let svg = svg.trim().replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{title}\" "), 1);
-    format!("<figure>\n{svg}\n<figcaption>{title} {keys}</figcaption>\n</figure>\n")
+    format!("<figure>\n{svg}\n<figcaption>{title} {keys}{export}</figcaption>\n</figure>\n")
 }

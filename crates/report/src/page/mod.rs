@@ -2,6 +2,7 @@
 
 mod examples;
 mod figures;
+mod filters;
 mod lineage;
 mod tables;
 
@@ -14,10 +15,14 @@ const STYLE: &str = include_str!("style.css");
 
 /// The whole page, and how many figures it has.
 pub(crate) fn render(content: &Content) -> Result<(String, u64)> {
-    let (figures, count) = figures::render(&content.stages)?;
+    let (figures, mut count) = figures::render(&content.stages)?;
     let mut body = format!("<header><h1>{}</h1>{}</header>\n", escape(&content.title), lead(content));
     match &content.evaluation {
-        Some(evaluation) => body += &tables::render(evaluation),
+        Some(evaluation) => {
+            let (calibration, more) = figures::calibration(evaluation)?;
+            count += more;
+            body += &tables::render(evaluation, &calibration);
+        }
         None => body += "<section><h2>Results</h2><p class=\"muted\">No evaluation was given.</p></section>\n",
     }
     body += &figures;

@@ -7,13 +7,17 @@ use worldloom_schema::{Evaluation, Interval, Measures, Predictor, PredictorKind}
 use crate::figures::{MEASURES, Measure, fault_share};
 use crate::html::{NONE, escape, hundred, is_known, signed};
 
-pub(super) fn render(evaluation: &Evaluation) -> String {
+pub(super) fn render(evaluation: &Evaluation, calibration: &str) -> String {
     let mut out = String::from("<section>\n<h2>Results</h2>\n");
     out += "<p>Means on a 0–100 scale with 95 % bootstrap intervals, clustered by episode. ";
     out += "A completion without a usable prediction counts as a miss and as rubric 0.</p>\n";
     out += &stage_table(evaluation);
     out += &meanings();
+    out += &further(evaluation);
+    out += calibration;
     out += &differences(evaluation);
+    out += &grid(evaluation, "By domain", |predictor| &predictor.by_domain);
+    out += &grid(evaluation, "By kind of observation", |predictor| &predictor.by_kind);
     out += &grid(evaluation, "By turn class", |predictor| &predictor.by_class);
     out += &grid(evaluation, "By command family", |predictor| &predictor.by_family);
     out + "</section>\n"
@@ -27,8 +31,9 @@ fn stage_table(evaluation: &Evaluation) -> String {
     };
     format!(
         "<div class=\"scroll\"><table>\n<thead><tr><th>all turns</th>{titles}<th>faults</th><th>asked with</th></tr>\
-         </thead>\n{}{}</table></div>\n",
+         </thead>\n{}{}{}</table></div>\n",
         body("stages", PredictorKind::Stage),
+        body("ablations", PredictorKind::Ablation),
         body("baselines", PredictorKind::Baseline)
     )
 }
@@ -58,14 +63,60 @@ fn meanings() -> String {
 /// A cell with a mean and its interval, shaded by the mean.
 fn value_cell(measure: &Measure, measures: Option<&Measures>) -> String {
     let interval = measures.map(measure.of).filter(|interval| is_known(interval));
-    let Some(interval) = interval else { return format!("<td>{NONE}</td>") };
-    let text = |value: f64| hundred(value * measure.scale);
-    let share = (interval.mean * measure.scale / 100.0).clamp(0.0, 1.0);
+    interval.map_or_else(|| format!("<td>{NONE}</td>"), |interval| interval_cell(interval, measure.scale))
+}
+
+fn interval_cell(interval: &Interval, scale: f64) -> String {
+    let text = |value: f64| hundred(value * scale);
+    let share = (interval.mean * scale / 100.0).clamp(0.0, 1.0);
     format!(
         "<td class=\"value\" style=\"--share:{share:.3}\">{}<small>{}–{}</small></td>",
         text(interval.mean),
         text(interval.low),
         text(interval.high)
+    )
+}
+
+/// The rubric's dimensions, then what code measures by itself: name, title, factor to the 0–100 scale, meaning.
+const FURTHER: [(&str, &str, f64, &str); 12] = [
+    ("format", "format", 1.0, ""),
+    ("factuality", "factuality", 1.0, ""),
+    ("consistency", "consistency", 1.0, ""),
+    ("realism", "realism", 1.0, ""),
+    ("quality", "quality", 1.0, ""),
+    ("unit_precision", "precision", 100.0, ""),
+    ("unit_recall", "recall", 100.0, ""),
+    ("unit_f1", "unit F1", 100.0, "lines, nodes or leaves that changed, in common"),
+    ("no_change", "no change", 100.0, "screens that stay, predicted to stay"),
+    ("error_class", "error class", 100.0, "the same class of error, or none in both"),
+    ("valid", "valid", 100.0, "of the kind that the observation is"),
+    ("length_ratio", "length", 100.0, "the shorter length over the longer"),
+];
+
+fn further(evaluation: &Evaluation) -> String {
+    let is_there = |name: &str| evaluation.predictors.iter().any(|predictor| predictor.all.more.contains_key(name));
+    let columns: Vec<_> = FURTHER.iter().filter(|(name, ..)| is_there(name)).collect();
+    if columns.is_empty() {
+        return String::new();
+    }
+    let titles = columns.iter().map(|(_, title, ..)| format!("<th>{title}</th>")).collect::<String>();
+    let row = |predictor: &Predictor| {
+        let cell = |(name, _, scale, _): &&(&str, &str, f64, &str)| match predictor.all.more.get(*name) {
+            Some(interval) if is_known(interval) => interval_cell(interval, *scale),
+            _ => format!("<td>{NONE}</td>"),
+        };
+        format!("<tr><td>{}</td>{}</tr>\n", escape(&predictor.name), columns.iter().map(cell).collect::<String>())
+    };
+    let meanings: Vec<String> = columns
+        .iter()
+        .filter(|(.., meaning)| !meaning.is_empty())
+        .map(|(_, title, _, meaning)| format!("<b>{title}</b>: {meaning}"))
+        .collect();
+    format!(
+        "<h3>By dimension, and without a judge</h3>\n<div class=\"scroll\"><table>\n<thead><tr><th>all turns</th>{titles}</tr>\
+         </thead>\n<tbody>{}</tbody></table></div>\n<p class=\"muted\">{}.</p>\n",
+        evaluation.predictors.iter().map(row).collect::<String>(),
+        meanings.join("; ")
     )
 }
 

@@ -39,10 +39,11 @@ pub(super) fn choose(config: &EvaluateConfig, turns: &EvaluationTurns, measured:
 
 fn example(turns: &EvaluationTurns, measured: &[Measured], index: usize) -> Example {
     let (place, turn) = (turns.get(index), turns.turn(index));
-    let stages = measured.iter().filter(|measured| measured.kind == PredictorKind::Stage);
+    let stages = measured.iter().filter(|measured| measured.kind != PredictorKind::Baseline);
     let history = turns.history(index).iter();
     Example {
         id: turns.id(index),
+        domain: place.domain.into(),
         class: place.class.clone(),
         family: place.family.clone(),
         history: history.map(|turn| (turn.action.clone(), turn.observation.clone())).collect(),

@@ -43,6 +43,8 @@ pub struct Stage {
     pub model: PathBuf,
     /// How it is asked.
     pub asked: Asked,
+    /// Whether it went past stages, and is compared with the last one.
+    pub is_ablation: bool,
 }
 
 /// What is measured, on what and by whom.
@@ -91,7 +93,8 @@ pub fn run(config: &EvaluateConfig, inputs: &Inputs<'_>, out: &Path, progress: P
         let answers = model.answer(&turns.questions(), stage.asked, &config.decoding(), advance)?;
         let outcomes = outcome::measure_answers(inputs.judge, &turns, answers);
         let (name, asked) = (stage.name.clone(), stage.asked.describe());
-        measured.push(Measured { name, kind: PredictorKind::Stage, asked, outcomes });
+        let kind = if stage.is_ablation { PredictorKind::Ablation } else { PredictorKind::Stage };
+        measured.push(Measured { name, kind, asked, outcomes });
     }
     for baseline in &baselines {
         let outcomes = outcome::measure_baseline(inputs.judge, &turns, baseline);
@@ -111,9 +114,12 @@ fn assemble(config: &EvaluateConfig, turns: &EvaluationTurns, measured: &[Measur
         name: measured.name.clone(),
         kind: measured.kind,
         asked: measured.asked.clone(),
-        all: summary::measures(config, turns, &measured.outcomes, &|_| true),
+        all: summary::full_measures(config, turns, &measured.outcomes, &|_| true),
         by_class: summary::by(config, turns, &measured.outcomes, &|turn| &turn.class),
         by_family: summary::by(config, turns, &measured.outcomes, &|turn| &turn.family),
+        by_domain: summary::full_by(config, turns, &measured.outcomes, &|turn| turn.domain),
+        by_kind: summary::full_by(config, turns, &measured.outcomes, &|turn| turn.kind),
+        calibration: summary::calibration(&measured.outcomes),
     };
     Evaluation {
         seed: config.seed,

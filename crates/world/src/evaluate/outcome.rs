@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rayon::prelude::*;
 use serde_json::{Map, Value, json};
-use worldloom_judge::{Extraction, Judge, measure};
+use worldloom_judge::{Dimension, Extraction, Judge, Observed, measure, observe};
 
 use super::Measured;
 use super::baselines::Baseline;
@@ -22,6 +22,9 @@ pub(super) struct Outcome {
     /// 0–100; none where the judge gave no scores.
     pub(super) rubric: Option<f64>,
     pub(super) fault: Option<&'static str>,
+    /// The dimensions, 0–100, and what code measures by itself, by name.
+    pub(super) more: Vec<(&'static str, f64)>,
+    pub(super) confidence: Option<f64>,
     /// The prediction, or the raw completion where there is none.
     pub(super) text: String,
     pub(super) thinking: Option<String>,
@@ -31,10 +34,12 @@ pub(super) struct Outcome {
 pub(super) fn measure_answers(judge: &dyn Judge, turns: &EvaluationTurns, answers: Vec<Answer>) -> Vec<Outcome> {
     let one = |(index, answer): (usize, Answer)| {
         let thinking = answer.thinking().map(String::from);
-        match answer.prediction {
+        let confidence = answer.confidence;
+        let outcome = match answer.prediction {
             Ok(prediction) => measure_prediction(judge, turns, index, prediction, thinking),
             Err(fault) => miss(fault.as_str(), answer.completion, thinking),
-        }
+        };
+        Outcome { confidence, ..outcome }
     };
     answers.into_par_iter().enumerate().map(one).collect()
 }
@@ -55,15 +60,24 @@ fn measure_prediction(
     prediction: String,
     thinking: Option<String>,
 ) -> Outcome {
-    let truth = &turns.turn(index).observation;
+    let turn = turns.turn(index);
+    let truth = &turn.observation;
+    let before = turns.history(index).last().map(|turn| turn.observation.as_str());
+    let mut more = observe(turn.observation_kind, before, truth, &prediction).named();
     let extraction = Extraction::Observation(prediction.clone());
     let metrics = turns.with_context(index, |context| measure(judge, context, truth, &extraction));
+    if let Some(scores) = metrics.scores {
+        let scaled = |dimension| (scores.get(dimension).value() - 1.0) / 4.0 * 100.0;
+        more.extend(Dimension::ALL.map(|dimension| (dimension.as_str(), scaled(dimension))));
+    }
     Outcome {
         exact: metrics.exact,
         normalised: metrics.normalised,
         line_f1: metrics.line_f1,
         rubric: metrics.rubric,
         fault: None,
+        more,
+        confidence: None,
         text: prediction,
         thinking,
     }
@@ -71,7 +85,18 @@ fn measure_prediction(
 
 /// No usable prediction: nothing in every measure.
 fn miss(fault: &'static str, text: String, thinking: Option<String>) -> Outcome {
-    Outcome { exact: false, normalised: false, line_f1: 0.0, rubric: Some(0.0), fault: Some(fault), text, thinking }
+    let dimensions = Dimension::ALL.map(|dimension| (dimension.as_str(), 0.0));
+    Outcome {
+        exact: false,
+        normalised: false,
+        line_f1: 0.0,
+        rubric: Some(0.0),
+        fault: Some(fault),
+        more: Observed::FAULT.named().into_iter().chain(dimensions).collect(),
+        confidence: None,
+        text,
+        thinking,
+    }
 }
 
 /// Every prediction beside the truth, one turn a line.

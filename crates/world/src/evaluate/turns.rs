@@ -25,6 +25,8 @@ pub(super) struct EvaluationTurn {
     pub(super) turn: usize,
     pub(super) class: String,
     pub(super) family: String,
+    pub(super) domain: &'static str,
+    pub(super) kind: &'static str,
 }
 
 /// Episodes with the turns to predict in them.
@@ -126,10 +128,27 @@ fn list(episodes: &[Trajectory]) -> (Vec<EvaluationTurn>, u64) {
                 continue;
             }
             let flag = |name| turn.flag(name).unwrap_or(UNNAMED).to_string();
-            turns.push(EvaluationTurn { episode, turn: number, class: flag("class"), family: flag("family") });
+            turns.push(EvaluationTurn {
+                episode,
+                turn: number,
+                class: flag("class"),
+                family: flag("family"),
+                domain: trajectory.domain.as_str(),
+                kind: kind_name(turn.observation_kind),
+            });
         }
     }
     (turns, left_out)
+}
+
+fn kind_name(kind: ObservationKind) -> &'static str {
+    match kind {
+        ObservationKind::Text => "text",
+        ObservationKind::Json => "json",
+        ObservationKind::Tree => "tree",
+        ObservationKind::Diff => "diff",
+        ObservationKind::Image => "image",
+    }
 }
 
 fn draw(all: Vec<EvaluationTurn>, most: usize, seed: u64) -> Vec<EvaluationTurn> {

@@ -27,7 +27,12 @@ fn evaluate(workplace: &Workplace, config: &EvaluateConfig, stages: &[Stage], ou
 }
 
 fn stage(workplace: &Workplace, name: &str, asked: Asked, seed: u64, positions: usize) -> Stage {
-    Stage { name: name.into(), model: workplace.model(name, seed, positions), asked }
+    Stage {
+        name: name.into(),
+        model: workplace.model(name, seed, positions),
+        asked,
+        is_ablation: name.ends_with("-only"),
+    }
 }
 
 fn stages(workplace: &Workplace) -> Vec<Stage> {
@@ -197,4 +202,48 @@ fn what_cannot_be_evaluated_is_refused_with_its_name() {
     write_table(&workplace.path("eval.parquet"), Vec::<worldloom_schema::Trajectory>::new()).unwrap();
     refuses(&config(), "no turn to evaluate");
     assert!(serde_json::from_str::<EvaluateConfig>(r#"{"seed":1,"max_new_tokens":5,"sead":2}"#).is_err());
+}
+
+#[test]
+fn every_predictor_has_its_dimensions_its_domains_and_the_figures_that_need_no_judge() {
+    let workplace = Workplace::new();
+    let out = tempfile::tempdir().unwrap();
+    let evaluation = evaluate(&workplace, &config(), &stages(&workplace), out.path()).unwrap().evaluation;
+    for predictor in &evaluation.predictors {
+        for name in ["format", "factuality", "consistency", "realism", "quality"] {
+            assert_eq!(predictor.all.more[name].n, 8, "{}: {name}", predictor.name);
+        }
+        let rubric: f64 = ["format", "factuality", "consistency", "realism", "quality"]
+            .iter()
+            .map(|name| predictor.all.more[*name].mean)
+            .sum();
+        assert!((rubric / 5.0 - predictor.all.rubric.mean).abs() < 1e-9, "the rubric is the mean of its dimensions");
+        for name in ["unit_f1", "error_class", "valid", "length_ratio"] {
+            assert!((0.0..=1.0).contains(&predictor.all.more[name].mean), "{}: {name}", predictor.name);
+        }
+        assert_eq!(predictor.by_domain.keys().collect::<Vec<_>>(), ["terminal"]);
+        assert_eq!(predictor.by_kind["text"].more, predictor.all.more);
+        let calibrated: u64 = predictor.calibration.iter().map(|bin| bin.n).sum();
+        assert_eq!(calibrated, if predictor.kind == PredictorKind::Stage { 8 } else { 0 });
+        assert!(predictor.calibration.is_sorted_by(|a, b| a.confidence <= b.confidence));
+    }
+    assert_eq!(
+        predictor(&evaluation, "repeat last").all.more["unit_f1"].mean,
+        predictor(&evaluation, "repeat last").all.line_f1.mean
+    );
+    assert!(evaluation.examples.iter().all(|example| example.domain == "terminal"));
+}
+
+#[test]
+fn an_ablation_is_compared_with_the_last_stage_and_is_no_step_between_stages() {
+    let workplace = Workplace::new();
+    let out = tempfile::tempdir().unwrap();
+    let mut stages = stages(&workplace);
+    stages.push(stage(&workplace, "rl-only", Asked::Tagged, 4, 2048));
+    let evaluation = evaluate(&workplace, &config(), &stages, out.path()).unwrap().evaluation;
+    assert_eq!(predictor(&evaluation, "rl-only").kind, PredictorKind::Ablation);
+    let pairs: std::collections::BTreeSet<(&str, &str)> =
+        evaluation.differences.iter().map(|difference| (difference.from.as_str(), difference.to.as_str())).collect();
+    assert!(pairs.contains(&("cpt", "sft")) && pairs.contains(&("rl-only", "sft")));
+    assert!(!pairs.iter().any(|(_, to)| *to == "rl-only"));
 }

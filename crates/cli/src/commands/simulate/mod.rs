@@ -1,0 +1,307 @@
+//! `simulate`: an environment played from the terminal, action by action. Observations go to stdout, the rest to stderr.
+
+mod agent;
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use worldloom_schema::{Domain, write_table};
+use worldloom_world::engine::Engine;
+use worldloom_world::episode::{Episode, Play, Scenario, Step};
+
+use super::world::{asked, model_args, start_engine};
+use crate::config::{UserError, nearest};
+use agent::Agent;
+
+const HELP: &str = "\
+Type an action and read what the environment answers. Lines that start with `:` are for the simulation:
+  :control TEXT   tell the simulation something that holds from now on, such as :control \"the disk is full\"
+  :control        take all of that back
+  :undo           take the last turn back
+  :thinking       show what the model thinks, or stop showing it
+  :history        show the turns so far
+  :multi          an action of several lines follows, up to a line with a single dot
+  :save FILE      write the episode as a trajectory: .parquet, or .jsonl
+  :quit           end (so does the end of the input)";
+
+const COMMANDS: [&str; 9] =
+    [":control", ":undo", ":thinking", ":history", ":multi", ":save", ":quit", ":help", ":state"];
+
+/// The command line.
+pub(crate) fn command() -> Command {
+    let text =
+        |id: &'static str, name: &'static str, help: &'static str| Arg::new(id).long(id).value_name(name).help(help);
+    let command = Command::new("simulate")
+        .about("Play in a simulated environment from the terminal")
+        .after_help(HELP)
+        .arg(text("domain", "DOMAIN", "mcp, search, terminal, swe, android, web or os").default_value("terminal"))
+        .arg(text("state", "TEXT", "State before the first action, as the model was trained to read it"))
+        .arg(
+            text("scenario", "FILE", "JSON file with the whole scenario: state, tools, hidden state, control, trouble")
+                .value_parser(value_parser!(PathBuf))
+                .conflicts_with_all(["domain", "state"]),
+        )
+        .arg(
+            text("control", "TEXT", "Tell the simulation something; may be given more than once")
+                .action(ArgAction::Append),
+        )
+        .arg(text("seed", "S", "Seed of sampling").default_value("0").value_parser(value_parser!(u64)))
+        .arg(
+            text("temperature", "T", "0 takes the most probable token")
+                .default_value("0")
+                .value_parser(value_parser!(f32)),
+        )
+        .arg(
+            text("max-new-tokens", "N", "Longest completion, thinking included")
+                .default_value("512")
+                .value_parser(value_parser!(usize)),
+        )
+        .arg(
+            text("attempts", "N", "Completions drawn until one holds a prediction")
+                .default_value("3")
+                .value_parser(value_parser!(u32)),
+        )
+        .arg(text("agent", "URL", "Let an agent play: an OpenAI-compatible endpoint, up to and with /v1"))
+        .arg(text("agent-model", "NAME", "The agent's name there").requires("agent"))
+        .arg(text("agent-key-env", "VARIABLE", "Environment variable with its key").requires("agent"))
+        .arg(text("task", "TEXT", "What the agent is to do; default: the scenario's").requires("agent"))
+        .arg(text("turns", "N", "Turns of the agent, at most").default_value("20").value_parser(value_parser!(u64)))
+        .arg(Arg::new("thinking").long("thinking").action(ArgAction::SetTrue).help("Show what the model thinks"))
+        .arg(
+            text("save", "FILE", "Write the episode at the end: .parquet, or .jsonl")
+                .value_parser(value_parser!(PathBuf)),
+        );
+    model_args(command, true)
+}
+
+/// Plays until the input ends.
+pub(super) fn simulate(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
+    let mut session = Session::start(matches)?;
+    if matches.contains_id("agent") {
+        session.let_agent_play(matches, stop)?;
+        return match matches.get_one::<PathBuf>("save") {
+            Some(path) => session.save(path),
+            None => Ok(()),
+        };
+    }
+    let stdin = std::io::stdin();
+    session.is_interactive = stdin.is_terminal();
+    if session.is_interactive {
+        eprintln!("{} environment; :help lists what else can be typed", session.episode.scenario().domain);
+        if let Some(state) = &session.episode.scenario().initial_state {
+            eprintln!("state: {state}");
+        }
+    }
+    let mut lines = stdin.lock().lines();
+    loop {
+        session.prompt();
+        let Some(line) = lines.next() else { break };
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let line = line.context("read the input")?;
+        let mut rest = || lines.next().transpose();
+        match session.line(&line, &mut rest) {
+            Ok(true) => {}
+            Ok(false) => break,
+            // A mistake in a line ends a session only where nobody can type another.
+            Err(error) if session.is_interactive => eprintln!("{error:#}"),
+            Err(error) => return Err(error),
+        }
+    }
+    match matches.get_one::<PathBuf>("save") {
+        Some(path) => session.save(path),
+        None => Ok(()),
+    }
+}
+
+struct Session {
+    engine: Engine,
+    play: Play,
+    episode: Episode,
+    shows_thinking: bool,
+    is_interactive: bool,
+}
+
+impl Session {
+    fn start(matches: &ArgMatches) -> Result<Self> {
+        let text = |id: &str| matches.get_one::<String>(id).cloned();
+        let mut scenario = match matches.get_one::<PathBuf>("scenario") {
+            Some(path) => read_scenario(path)?,
+            None => {
+                let domain = text("domain").unwrap_or_default();
+                let domain: Domain =
+                    domain.parse().map_err(|error: String| UserError::new(format!("--domain: {error}")))?;
+                Scenario { initial_state: text("state"), ..Scenario::of(domain) }
+            }
+        };
+        if matches.value_source("seed") == Some(clap::parser::ValueSource::CommandLine)
+            || matches.get_one::<PathBuf>("scenario").is_none()
+        {
+            scenario.seed = matches.get_one::<u64>("seed").copied().unwrap_or_default();
+        }
+        scenario.control.extend(matches.get_many::<String>("control").unwrap_or_default().cloned());
+        let play = Play {
+            asked: asked(matches),
+            max_new_tokens: matches.get_one("max-new-tokens").copied().unwrap_or_default(),
+            temperature: matches.get_one("temperature").copied().unwrap_or_default(),
+            attempts: matches.get_one("attempts").copied().unwrap_or_default(),
+        };
+        let episode = Episode::start(scenario)?;
+        let engine = start_engine(matches, 64)?;
+        Ok(Self { engine, play, episode, shows_thinking: matches.get_flag("thinking"), is_interactive: false })
+    }
+
+    fn prompt(&self) {
+        if self.is_interactive {
+            let prompt = if self.episode.scenario().domain == Domain::Terminal { "$ " } else { "> " };
+            eprint!("{prompt}");
+            let _ = std::io::stderr().flush();
+        }
+    }
+
+    /// Does what a line says; false at the end.
+    fn line(&mut self, line: &str, rest: &mut dyn FnMut() -> std::io::Result<Option<String>>) -> Result<bool> {
+        let (word, argument) = line.trim().split_once(char::is_whitespace).unwrap_or((line.trim(), ""));
+        let argument = unquoted(argument.trim());
+        match word {
+            "" => {}
+            ":help" => eprintln!("{HELP}"),
+            ":quit" => return Ok(false),
+            ":undo" if self.episode.undo() => eprintln!("{} turns are left", self.episode.turns().len()),
+            ":undo" => eprintln!("there is nothing to take back"),
+            ":control" => {
+                self.episode.control(argument);
+                eprintln!("control: {}", list(self.episode.controls()));
+            }
+            ":state" => eprintln!("{}", serde_json::to_string_pretty(self.episode.scenario())?),
+            ":thinking" => {
+                self.shows_thinking = !self.shows_thinking;
+                eprintln!("thinking is {}", if self.shows_thinking { "shown" } else { "not shown" });
+            }
+            ":history" => {
+                for turn in self.episode.turns() {
+                    eprintln!("{}. {}\n{}", turn.index + 1, turn.action, turn.observation);
+                }
+            }
+            ":save" if argument.is_empty() => return Err(UserError::new(":save needs a file").into()),
+            ":save" => self.save(Path::new(argument))?,
+            ":multi" => {
+                let mut action = Vec::new();
+                while let Some(line) = rest()?.filter(|line| line != ".") {
+                    action.push(line);
+                }
+                return self.act(&action.join("\n"));
+            }
+            word if word.starts_with(':') && word.len() > 1 && word[1..].chars().all(char::is_alphabetic) => {
+                let error = UserError::new(format!("unknown `{word}`"));
+                let near = nearest(word, COMMANDS.into_iter());
+                return Err(error
+                    .hint(near.map_or(":help lists them".into(), |near| format!("did you mean `{near}`?")))
+                    .into());
+            }
+            _ => return self.act(line),
+        }
+        Ok(true)
+    }
+
+    /// Performs an action; false once the episode is over.
+    fn act(&mut self, action: &str) -> Result<bool> {
+        let step = self.episode.step(&self.engine, &self.play, action)?;
+        self.show(&step)?;
+        if step.is_done {
+            eprintln!("the episode is over after {} turns", self.episode.turns().len());
+        }
+        Ok(!step.is_done)
+    }
+
+    fn show(&self, step: &Step) -> Result<()> {
+        if let Some(thinking) = step.thinking.as_deref().filter(|_| self.shows_thinking) {
+            eprintln!("{}", dim(thinking));
+        }
+        for flag in &step.flags {
+            eprintln!("{}", dim(flag));
+        }
+        match &step.observation {
+            Ok(observation) => {
+                let mut out = std::io::stdout().lock();
+                out.write_all(observation.as_bytes())?;
+                if !observation.is_empty() && !observation.ends_with('\n') {
+                    out.write_all(b"\n")?;
+                }
+                out.flush()?;
+            }
+            Err(fault) => {
+                eprintln!("no prediction ({}); the turn is left out", fault.as_str());
+                if self.shows_thinking {
+                    eprintln!("{}", dim(&step.completion));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Until the agent is done, or its turns are.
+    fn let_agent_play(&mut self, matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
+        let turns = matches.get_one::<u64>("turns").copied().unwrap_or_default();
+        let mut agent = Agent::new(matches, self.episode.scenario())?;
+        for _ in 0..turns {
+            if stop.load(Ordering::Relaxed) {
+                break;
+            }
+            let Some(action) = agent.act()? else { break };
+            eprintln!("> {action}");
+            let step = self.episode.step(&self.engine, &self.play, &action)?;
+            self.show(&step)?;
+            match &step.observation {
+                Ok(observation) => agent.see(observation),
+                Err(_) => agent.see("(the environment gave no answer; nothing was done)"),
+            }
+            if step.is_done {
+                break;
+            }
+        }
+        eprintln!("{} turns were played", self.episode.turns().len());
+        Ok(())
+    }
+
+    fn save(&self, path: &Path) -> Result<()> {
+        let trajectory = self.episode.trajectory();
+        if trajectory.turns.is_empty() {
+            return Err(UserError::new("there are no turns to save").into());
+        }
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("jsonl") => fs_err::write(path, serde_json::to_string(&trajectory)? + "\n")?,
+            Some("parquet") => _ = write_table(path, [trajectory])?,
+            _ => {
+                let error = UserError::new(format!("`{}`: expected .parquet or .jsonl", path.display()));
+                return Err(error.into());
+            }
+        }
+        eprintln!("{} turns written to {}", self.episode.turns().len(), path.display());
+        Ok(())
+    }
+}
+
+/// Reads a scenario.
+pub(crate) fn read_scenario(path: &Path) -> Result<Scenario> {
+    let text = fs_err::read_to_string(path).map_err(|error| UserError::new(error.to_string()))?;
+    let read = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(&text));
+    Ok(read.map_err(|error| UserError::new(format!("`{}`: `{}`: {}", path.display(), error.path(), error.inner())))?)
+}
+
+fn list(controls: &[String]) -> String {
+    if controls.is_empty() { "none".into() } else { controls.join("; ") }
+}
+
+/// Without one pair of quotation marks around it.
+fn unquoted(text: &str) -> &str {
+    text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text)
+}
+
+fn dim(text: &str) -> String {
+    if std::io::stderr().is_terminal() { format!("\x1b[2m{text}\x1b[0m") } else { text.into() }
+}

@@ -1,0 +1,68 @@
+//! A checkpoint as an engine: the arguments that `simulate`, `serve` and `evaluate bench` share.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use worldloom_world::engine::{Engine, EngineConfig};
+use worldloom_world::{Asked, Limits, Templates, WorldModel};
+
+use crate::config::UserError;
+use crate::device::open_device;
+
+/// Adds the arguments.
+pub(crate) fn model_args(command: Command, model_is_required: bool) -> Command {
+    let number = |id: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(id).long(id).value_name("N").default_value(value).value_parser(value_parser!(usize)).help(help)
+    };
+    let path = |id: &'static str, help: &'static str| {
+        Arg::new(id).long(id).value_name("DIR").value_parser(value_parser!(PathBuf)).help(help)
+    };
+    command
+        .arg(path("model", "Checkpoint folder, or the artifact of a training").required(model_is_required))
+        .arg(
+            Arg::new("plain")
+                .long("plain")
+                .action(ArgAction::SetTrue)
+                .help("The checkpoint answers without thinking and tags, as after CPT"),
+        )
+        .arg(
+            Arg::new("family")
+                .long("family")
+                .value_name("NAME")
+                .default_value("compact")
+                .help("Bundled templates that the model was trained with"),
+        )
+        .arg(path("templates", "Folder of templates, in place of a bundled family").conflicts_with("family"))
+        .arg(number("max-active", "64", "Completions that advance together: speed and memory"))
+        .arg(number("max-cache-tokens", "131072", "Positions in all caches together: memory"))
+        .arg(number("prefix-tokens", "65536", "Positions of computed prompts that are kept for later ones"))
+}
+
+/// How the checkpoint is asked.
+pub(crate) fn asked(matches: &ArgMatches) -> Asked {
+    if matches.get_flag("plain") { Asked::Plain } else { Asked::Tagged }
+}
+
+/// Loads the checkpoint and starts its engine.
+pub(crate) fn start_engine(matches: &ArgMatches, max_waiting: usize) -> Result<Engine> {
+    let folder = matches.get_one::<PathBuf>("model").ok_or_else(|| UserError::new("--model DIR is missing"))?;
+    let folder = crate::steps::model_folder(folder);
+    if !folder.join("config.json").exists() {
+        let error = UserError::new(format!("`{}` holds no config.json", folder.display()));
+        return Err(error.hint("give the folder of an export, or of a `train` step").into());
+    }
+    let templates = match matches.get_one::<PathBuf>("templates") {
+        Some(folder) => Templates::from_folder(folder)?,
+        None => Templates::bundled(matches.get_one::<String>("family").map_or("compact", String::as_str))?,
+    };
+    let number = |id: &str| matches.get_one::<usize>(id).copied().unwrap_or_default();
+    let limits = Limits { max_active_sequences: number("max-active"), max_cache_tokens: number("max-cache-tokens") };
+    if limits.max_active_sequences == 0 {
+        return Err(UserError::new("--max-active 0, expected at least 1").into());
+    }
+    let model = WorldModel::load(&folder, templates, &open_device()).context("load the model")?.with_limits(limits);
+    let config = EngineConfig { max_waiting, prefix_tokens: number("prefix-tokens") };
+    Engine::start(Arc::new(model), config).context("start the engine")
+}
