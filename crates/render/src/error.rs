@@ -101,6 +101,16 @@ pub enum Error {
         /// What the template engine said.
         detail: String,
     },
+    /// Two versions say the same, so that a stage would see another's template.
+    #[error("templates v{first} and v{second} of family `{family}` are the same; no two stages share a template")]
+    SameTemplate {
+        /// The family or folder.
+        family: String,
+        /// The one.
+        first: u8,
+        /// The other.
+        second: u8,
+    },
     /// The file with the domain blocks cannot be used.
     #[error("domain blocks `{path}`: {detail}")]
     Domains {

@@ -10,9 +10,6 @@ use crate::template::Templates;
 
 /// Stands before a plain observation.
 pub const OBSERVATION_MARKER: &str = "**Environment Observation:**\n";
-/// Stands at the end of the last user turn where tags are expected.
-pub const TAG_INSTRUCTION: &str =
-    "Think first, then write the output between <predicted_observation> and </predicted_observation>.";
 
 /// How a prompt is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,7 +122,7 @@ fn up_to(
     if asks_for_tags {
         let reason = Reason::Context(ContextReason::Action);
         document.words("\n\n", reason);
-        document.words(TAG_INSTRUCTION, reason);
+        document.words(templates.tag_instruction(), reason);
     }
     document.close(Reason::Context(ContextReason::Action));
     Ok(document)

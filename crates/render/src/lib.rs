@@ -4,9 +4,11 @@
 //! reason why it is trained or not), the [`Renderer`] encodes it piece by piece, and [`run`] packs the result into rows
 //! or writes prompts for RL. Text that came from outside never becomes a control token.
 
+mod blocks;
 mod config;
 mod document;
 mod error;
+mod family;
 mod fit;
 mod gguf;
 mod layout;
@@ -23,16 +25,19 @@ mod template;
 mod tokenizer;
 mod tools;
 mod training;
+mod values;
 
+pub use blocks::{Blocks, CommonBlocks, Example, Part};
 pub use config::{Long, RenderConfig};
 pub use document::{Content, ContextReason, Control, Document, Piece, Reason, Role, TrainReason};
 pub use error::{Error, Refusal, Result};
+pub use family::TAG_INSTRUCTION;
 pub use gguf::GgufVocabulary;
-pub use layout::{OBSERVATION_MARKER, PromptStyle, TAG_INSTRUCTION, cpt_document, prompt_document, sft_document};
+pub use layout::{OBSERVATION_MARKER, PromptStyle, cpt_document, prompt_document, sft_document};
 pub use renderer::{CPT_VERSION, RL_VERSION, Rendered, Renderer, Span, plain_observation};
 pub use report::{Dropped, REPORT_FILE, RenderReport};
 pub use run::{Progress, run};
 pub use stage::Stage;
-pub use template::{Blocks, Templates};
+pub use template::Templates;
 pub use tokenizer::{TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, Tokenizer};
 pub use training::{CHAT_TEMPLATE, TokenizerConfig, TokenizerReport, WordSplit, run_tokenizer, train_tokenizer};
