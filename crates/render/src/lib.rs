@@ -5,6 +5,7 @@
 //! or writes prompts for RL. Text that came from outside never becomes a control token.
 
 mod blocks;
+mod chat;
 mod config;
 mod document;
 mod error;
@@ -28,12 +29,13 @@ mod training;
 mod values;
 
 pub use blocks::{Blocks, CommonBlocks, Example, Part};
+pub use chat::{ChatForm, ChatTemplate, Conversation, Message, ToolCall};
 pub use config::{Long, RenderConfig};
 pub use document::{Content, ContextReason, Control, Document, Piece, Reason, Role, TrainReason};
 pub use error::{Error, Refusal, Result};
 pub use family::TAG_INSTRUCTION;
 pub use gguf::GgufVocabulary;
-pub use layout::{OBSERVATION_MARKER, PromptStyle, cpt_document, prompt_document, sft_document};
+pub use layout::{OBSERVATION_MARKER, PromptStyle, Thinking, cpt_document, prompt_document, sft_document};
 pub use renderer::{CPT_VERSION, RL_VERSION, Rendered, Renderer, Span, plain_observation};
 pub use report::{Dropped, REPORT_FILE, RenderReport};
 pub use run::{Progress, run};

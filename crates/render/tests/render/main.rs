@@ -5,6 +5,7 @@
 mod chat;
 mod control;
 mod gguf;
+mod published;
 mod rows;
 mod spans;
 mod support;
