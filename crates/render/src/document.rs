@@ -97,6 +97,8 @@ pub enum TrainReason {
     Observation,
     /// The stop token.
     Stop,
+    /// A text that is no trajectory.
+    Text,
 }
 
 /// Why a piece is context.

@@ -5,6 +5,7 @@
 //! or writes prompts for RL. Text that came from outside never becomes a control token.
 
 mod blocks;
+mod bundles;
 mod chat;
 mod config;
 mod document;
@@ -12,6 +13,7 @@ mod error;
 mod family;
 mod fit;
 mod gguf;
+mod instructions;
 mod layout;
 mod pack;
 mod prompts;
@@ -37,7 +39,7 @@ pub use family::TAG_INSTRUCTION;
 pub use gguf::GgufVocabulary;
 pub use layout::{OBSERVATION_MARKER, PromptStyle, Thinking, cpt_document, prompt_document, sft_document};
 pub use renderer::{CPT_VERSION, RL_VERSION, Rendered, Renderer, Span, plain_observation};
-pub use report::{Dropped, REPORT_FILE, RenderReport};
+pub use report::{DomainReport, Dropped, REPORT_FILE, RenderReport};
 pub use run::{Progress, run};
 pub use stage::Stage;
 pub use template::Templates;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use worldloom_schema::Trajectory;
 
 use crate::chat::{ChatForm, ChatTemplate, Recovered, recover};
-use crate::document::{Content, ContextReason, Control, Document, Reason};
+use crate::document::{Content, ContextReason, Control, Document, Reason, TrainReason};
 use crate::error::{Refusal, Result};
 use crate::layout::{
     Ending, OBSERVATION_MARKER, PromptStyle, Said, Thinking, check_taggable, cpt_said, native, prompt_said, refused,
@@ -127,6 +127,19 @@ impl Renderer {
     pub fn render_sft(&self, trajectory: &Trajectory, turn: usize, version: u8) -> Result<Rendered> {
         let said = sft_said(&self.templates, trajectory, turn, version, self.thinking)?;
         self.write(trajectory, turn, &said, Ending::Closed)
+    }
+
+    /// A text that is no trajectory: all of it is trained but the first token, which nothing predicts, and it ends with
+    /// the vocabulary's end of text, or of a turn. `None` where text would form a control token.
+    pub fn render_text(&self, text: &str) -> Result<Option<Rendered>> {
+        let Some(mut tokens) = self.tokenizer.encode_untrusted(text)? else { return Ok(None) };
+        tokens.extend(self.tokenizer.stop_tokens().last());
+        let has_control_text = self.tokenizer.has_control_text(text);
+        let borders =
+            [(0..1, Reason::Context(ContextReason::Opening)), (1..tokens.len(), Reason::Trained(TrainReason::Text))];
+        let spans = borders.into_iter().filter(|(range, _)| range.end <= tokens.len() && !range.is_empty());
+        let spans = spans.map(|(range, reason)| Span { range, reason }).collect();
+        Ok(Some(Rendered { tokens, spans, has_control_text, ..Rendered::default() }))
     }
 
     /// A prompt for one turn. The observation of that turn is not looked at.

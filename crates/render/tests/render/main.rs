@@ -4,6 +4,7 @@
 
 mod chat;
 mod control;
+mod corpora;
 mod gguf;
 mod published;
 mod rows;
