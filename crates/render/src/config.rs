@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::chat::ChatForm;
 use crate::error::{Error, Result};
+use crate::layout::Thinking;
 use crate::stage::Stage;
 use crate::template::Templates;
 
@@ -14,7 +16,8 @@ use crate::template::Templates;
 pub enum Long {
     /// It is left out.
     Drop,
-    /// The system context and the first turns that fit stay, the rest is left out.
+    /// The system context and whole turns that fit stay, the rest is left out: the first turns in cpt, the last ones, of
+    /// which the target is the last, in sft and rl. Of a text, its beginning.
     CutTurns,
     /// It goes on in further rows, each begun with the system context; a turn too long for a row of its own is cut
     /// there and has no stop token as target.
@@ -40,7 +43,7 @@ pub struct RenderConfig {
     /// Tokens a row holds at most; cpt and sft only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub row_tokens: Option<usize>,
-    /// What happens to longer documents; cpt and sft only, where sft can only `drop`: its target is at the end.
+    /// What happens to longer documents. sft and rl cannot `window`; rl drops unless told otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub long: Option<Long>,
     /// Whether several documents share a row; cpt and sft only.
@@ -49,6 +52,17 @@ pub struct RenderConfig {
     /// Prompts longer than this are left out; rl only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_prompt_tokens: Option<usize>,
+    /// The chat format: `chatml` (the default), `qwen2_5`, `qwen3`, `qwen3_instruct`, `qwen3_5_think`, `qwen3_5_nothink`,
+    /// `qwen3_6`, or `own`: the chat template beside the tokenizer.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub chat: ChatForm,
+    /// What targets do about thinking: `trace` (the default: a turn without one is refused), `mixed`, `off`; sft and rl.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub thinking: Thinking,
+    /// Share of trajectories, 0 to 1, that get a simulation instruction derived from what happened, by rules; those that
+    /// bring one keep it. Default: 0.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub instruction_share: f64,
     /// Loss weight of the actions in cpt rows. Default: 0, as published: the recipe starts from a trained model. A model
     /// that starts from nothing learns the language of its environment sooner with some.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -59,6 +73,10 @@ pub struct RenderConfig {
     pub share_history: bool,
     /// Share of documents without anything to train on, 0 to 1, above which the run refuses.
     pub max_empty_share: f64,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn is_zero(weight: &f32) -> bool {
@@ -72,6 +90,7 @@ pub(crate) struct RowSettings {
     pub(crate) long: Long,
     pub(crate) pack: bool,
     pub(crate) share_history: bool,
+    pub(crate) stage: Stage,
 }
 
 impl RenderConfig {
@@ -104,6 +123,15 @@ impl RenderConfig {
         if self.action_weight > 0.0 && self.stage != Stage::Cpt {
             return Err(config("action_weight", &format!("is for stage cpt, not for {}", self.stage)));
         }
+        if !(0.0..=1.0).contains(&self.instruction_share) {
+            return Err(config("instruction_share", &format!("{}, expected 0 to 1", self.instruction_share)));
+        }
+        if self.thinking != Thinking::Trace && self.stage == Stage::Cpt {
+            return Err(config("thinking", "is for stages sft and rl: cpt does not think"));
+        }
+        if self.action_weight > 0.0 && self.chat == ChatForm::Own {
+            return Err(config("action_weight", "needs a native chat format, not `own`"));
+        }
         if self.share_history && self.stage != Stage::Sft {
             return Err(config("share_history", &format!("is for stage sft, not for {}", self.stage)));
         }
@@ -123,20 +151,21 @@ impl RenderConfig {
             return Err(config("row_tokens", &format!("{row_tokens}, expected 2 or more")));
         }
         let long = self.long.ok_or_else(|| needed("long"))?;
-        if self.stage == Stage::Sft && long != Long::Drop {
-            return Err(config("long", "sft rows end in their target and can only be dropped; expected `drop`"));
+        if self.stage == Stage::Sft && long == Long::Window {
+            return Err(config("long", "sft rows end in their target; expected `drop` or `cut_turns`"));
         }
         let pack = self.pack.ok_or_else(|| needed("pack"))?;
-        Ok(RowSettings { row_tokens, long, pack, share_history: self.share_history })
+        Ok(RowSettings { row_tokens, long, pack, share_history: self.share_history, stage: self.stage })
     }
 
     pub(crate) fn prompt_tokens(&self) -> Result<usize> {
-        for (field, is_given) in
-            [("row_tokens", self.row_tokens.is_some()), ("long", self.long.is_some()), ("pack", self.pack.is_some())]
-        {
+        for (field, is_given) in [("row_tokens", self.row_tokens.is_some()), ("pack", self.pack.is_some())] {
             if is_given {
                 return Err(config(field, "is for stages cpt and sft; rl writes prompts, not rows"));
             }
+        }
+        if self.long == Some(Long::Window) {
+            return Err(config("long", "a prompt ends in its action; expected `drop` or `cut_turns`"));
         }
         self.max_prompt_tokens.ok_or_else(|| config("max_prompt_tokens", "missing; stage rl needs it"))
     }

@@ -31,10 +31,18 @@ pub enum Control {
     ObservationOpen,
     /// Closes the predicted observation.
     ObservationClose,
+    /// Opens a call of a tool.
+    ToolCallOpen,
+    /// Closes a call of a tool.
+    ToolCallClose,
+    /// Opens a tool's answer.
+    ToolResponseOpen,
+    /// Closes a tool's answer.
+    ToolResponseClose,
 }
 
 impl Control {
-    /// All of them.
+    /// Those of our own tokenizers.
     pub const ALL: [Control; 6] = [
         Control::TurnStart,
         Control::TurnEnd,
@@ -47,6 +55,18 @@ impl Control {
     pub const TAGS: [Control; 4] =
         [Control::ThinkOpen, Control::ThinkClose, Control::ObservationOpen, Control::ObservationClose];
 
+    /// Every tag that is one token in some published vocabulary.
+    const ALL_TAGS: [Control; 8] = [
+        Control::ThinkOpen,
+        Control::ThinkClose,
+        Control::ObservationOpen,
+        Control::ObservationClose,
+        Control::ToolCallOpen,
+        Control::ToolCallClose,
+        Control::ToolResponseOpen,
+        Control::ToolResponseClose,
+    ];
+
     /// Its text.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -56,6 +76,10 @@ impl Control {
             Control::ThinkClose => "</think>",
             Control::ObservationOpen => "<predicted_observation>",
             Control::ObservationClose => "</predicted_observation>",
+            Control::ToolCallOpen => "<tool_call>",
+            Control::ToolCallClose => "</tool_call>",
+            Control::ToolResponseOpen => "<tool_response>",
+            Control::ToolResponseClose => "</tool_response>",
         }
     }
 }
@@ -73,6 +97,8 @@ pub enum TrainReason {
     Observation,
     /// The stop token.
     Stop,
+    /// A text that is no trajectory.
+    Text,
 }
 
 /// Why a piece is context.
@@ -123,6 +149,18 @@ pub enum Content {
     Control(Control),
     /// Text, in which nothing becomes a control token whatever it says.
     Text(String),
+    /// Text of a chat template, in which added tokens are tokens; it is encoded together with the text around it.
+    Template(String),
+}
+
+impl Content {
+    /// Its text.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Content::Control(control) => control.as_str(),
+            Content::Text(text) | Content::Template(text) => text,
+        }
+    }
 }
 
 /// A part of a document.
@@ -143,6 +181,8 @@ pub enum Role {
     User,
     /// The observation.
     Assistant,
+    /// What a tool answered, in conversations that are no trajectories.
+    Tool,
 }
 
 impl Role {
@@ -152,6 +192,7 @@ impl Role {
             Role::System => "system",
             Role::User => "user",
             Role::Assistant => "assistant",
+            Role::Tool => "tool",
         }
     }
 }
@@ -172,7 +213,7 @@ impl Document {
         for &(role, text) in messages {
             match role {
                 Role::System => document.message(role, text, ContextReason::Prompt),
-                Role::User => document.message(role, text, ContextReason::Action),
+                Role::User | Role::Tool => document.message(role, text, ContextReason::Action),
                 Role::Assistant => {
                     document.open_answer();
                     document.text(text, Reason::Context(ContextReason::History));
@@ -210,7 +251,15 @@ impl Document {
         self.continue_text(rest, reason);
     }
 
-    fn continue_text(&mut self, text: &str, reason: Reason) {
+    /// Adds our own words, in which tags are tags; they do not continue the text before them.
+    pub(crate) fn words_apart(&mut self, words: &str, reason: Reason) {
+        let mut apart = Document::default();
+        apart.words(words, reason);
+        self.pieces.extend(apart.pieces);
+    }
+
+    /// Adds text from outside that continues the text before it.
+    pub(crate) fn continue_text(&mut self, text: &str, reason: Reason) {
         match self.pieces.last_mut() {
             Some(Piece { content: Content::Text(last), reason: same }) if *same == reason => last.push_str(text),
             _ => self.text(text, reason),
@@ -228,6 +277,16 @@ impl Document {
         let reason = Reason::Context(reason);
         self.control(Control::TurnStart, reason);
         self.text(format!("{}\n{text}", role.as_str()), reason);
+    }
+
+    /// Adds pieces, the first of them as the continuation of the text before it.
+    pub(crate) fn continue_pieces(&mut self, pieces: &[Piece]) {
+        for (at, piece) in pieces.iter().enumerate() {
+            match &piece.content {
+                Content::Text(text) if at == 0 => self.continue_text(text, piece.reason),
+                _ => self.pieces.push(piece.clone()),
+            }
+        }
     }
 
     /// Opens the assistant's turn, as the caller of the model does.
@@ -260,12 +319,7 @@ impl Document {
 
     fn text_where(&self, wanted: impl Fn(Reason) -> bool) -> String {
         let wanted = self.pieces.iter().filter(|piece| wanted(piece.reason));
-        wanted
-            .map(|piece| match &piece.content {
-                Content::Control(control) => control.as_str(),
-                Content::Text(text) => text,
-            })
-            .collect()
+        wanted.map(|piece| piece.content.as_str()).collect()
     }
 
     /// Whether any token would be trained.
@@ -275,5 +329,5 @@ impl Document {
 }
 
 fn first_tag(text: &str) -> Option<(usize, Control)> {
-    Control::TAGS.iter().filter_map(|&tag| Some((text.find(tag.as_str())?, tag))).min()
+    Control::ALL_TAGS.iter().filter_map(|&tag| Some((text.find(tag.as_str())?, tag))).min()
 }

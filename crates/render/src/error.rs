@@ -23,6 +23,8 @@ pub enum Refusal {
     TooLong,
     /// The tokenizer would form a control token from plain text.
     ControlFormed,
+    /// The model's own chat template writes something else than its pieces: it changes what is said.
+    TemplateRewrites,
 }
 
 impl Refusal {
@@ -37,12 +39,13 @@ impl Refusal {
             Refusal::Image => "image",
             Refusal::TooLong => "too_long",
             Refusal::ControlFormed => "control_formed",
+            Refusal::TemplateRewrites => "template_rewrites",
         }
     }
 
-    /// Whether it means that there was nothing to train on.
+    /// Whether it means that there was nothing that could be trained on.
     pub fn is_empty_target(self) -> bool {
-        matches!(self, Refusal::NoTarget | Refusal::NoSelectedTurn | Refusal::NoTrace)
+        matches!(self, Refusal::NoTarget | Refusal::NoSelectedTurn | Refusal::NoTrace | Refusal::TemplateRewrites)
     }
 }
 
@@ -78,6 +81,24 @@ pub enum Error {
         /// The missing token.
         token: &'static str,
     },
+    /// A chat template cannot be read or run, or hides where its pieces stand.
+    #[error("chat template `{path}`: {detail}")]
+    ChatTemplate {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        detail: String,
+    },
+    /// A message of a conversation is not what it should be.
+    #[error("message {message} (from 0): `{field}`: {detail}")]
+    Message {
+        /// Its position.
+        message: usize,
+        /// The field.
+        field: &'static str,
+        /// Found and expected.
+        detail: String,
+    },
     /// Encoding, decoding or training failed inside the library.
     #[error("tokenizer: {0}")]
     Encode(String),
@@ -100,6 +121,16 @@ pub enum Error {
         version: u8,
         /// What the template engine said.
         detail: String,
+    },
+    /// Two versions say the same, so that a stage would see another's template.
+    #[error("templates v{first} and v{second} of family `{family}` are the same; no two stages share a template")]
+    SameTemplate {
+        /// The family or folder.
+        family: String,
+        /// The one.
+        first: u8,
+        /// The other.
+        second: u8,
     },
     /// The file with the domain blocks cannot be used.
     #[error("domain blocks `{path}`: {detail}")]

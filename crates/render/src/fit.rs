@@ -41,6 +41,48 @@ pub(crate) struct Fit {
     pub(crate) untrained: usize,
 }
 
+/// Makes a document whose target is its last turn fit: the first turns go, the system context stays.
+pub(crate) fn fit_target(rendered: &Rendered, max_tokens: usize, long: Long) -> Fit {
+    let length = rendered.tokens.len();
+    if length <= max_tokens || long != Long::CutTurns {
+        return fit(rendered, max_tokens, Long::Drop);
+    }
+    let context = rendered.turn_starts.first().copied().unwrap_or(length);
+    let starts = rendered.turn_starts.iter().copied();
+    let Some(start) = starts.into_iter().find(|start| context + length - start <= max_tokens) else {
+        return Fit { dropped: length, ..Fit::default() };
+    };
+    let weights = rendered.weights();
+    let tokens = [&rendered.tokens[..context], &rendered.tokens[start..]].concat();
+    let weights = [&weights[..context], &weights[start..]].concat();
+    Fit { parts: vec![Fitted::whole(tokens, weights)], dropped: start - context, ..Fit::default() }
+}
+
+/// Makes a text fit: cut after what fits, or continued in further rows, each begun with the last token of the one before
+/// it, so that every token but the first is trained once.
+pub(crate) fn fit_text(rendered: &Rendered, row_tokens: usize, long: Long) -> Fit {
+    let length = rendered.tokens.len();
+    if length <= row_tokens || long == Long::Drop {
+        return fit(rendered, row_tokens, Long::Drop);
+    }
+    let weights = rendered.weights();
+    let mut fit = Fit::default();
+    let mut start = 0;
+    while start + 1 < length {
+        let end = length.min(start + row_tokens);
+        let mut part = weights[start..end].to_vec();
+        part[0] = 0.0;
+        fit.repeated += usize::from(start > 0);
+        fit.keep(Fitted::whole(rendered.tokens[start..end].to_vec(), part));
+        if long == Long::CutTurns {
+            fit.dropped = length - end;
+            break;
+        }
+        start = end - 1;
+    }
+    fit
+}
+
 /// Makes a document fit.
 pub(crate) fn fit(rendered: &Rendered, row_tokens: usize, long: Long) -> Fit {
     let length = rendered.tokens.len();
@@ -117,7 +159,7 @@ impl Fit {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Long, Rendered, fit};
+    use super::{Long, Rendered, fit, fit_target, fit_text};
     use crate::document::{ContextReason, Reason, TrainReason};
     use crate::renderer::Span;
 
@@ -166,6 +208,52 @@ mod tests {
             if fit.dropped + fit.untrained == 0 {
                 let weight: f32 = fit.parts.iter().flat_map(|part| &part.weights).sum();
                 prop_assert_eq!(weight, rendered.weights().iter().sum::<f32>());
+            }
+        }
+
+        #[test]
+        fn a_target_keeps_its_system_context_and_itself(
+            context in 1usize..30, turns in prop::collection::vec((1usize..20, 0usize..60, any::<bool>()), 1..8),
+            max_tokens in 2usize..150,
+        ) {
+            let mut rendered = rendered(context, &turns);
+            for span in &mut rendered.spans {
+                span.reason = Reason::Context(ContextReason::History);
+            }
+            let target = rendered.spans.len() - 2;
+            rendered.spans[target].reason = Reason::Trained(TrainReason::Stop);
+            let fit = fit_target(&rendered, max_tokens, Long::CutTurns);
+            let out: usize = fit.parts.iter().map(|part| part.tokens.len()).sum();
+            prop_assert_eq!(rendered.tokens.len(), out + fit.dropped);
+            let last = rendered.tokens.len() - rendered.turn_starts[rendered.turn_starts.len() - 1];
+            prop_assert_eq!(fit.parts.len(), usize::from(context + last <= max_tokens));
+            for part in &fit.parts {
+                prop_assert!(part.tokens.len() <= max_tokens);
+                prop_assert!(part.tokens.starts_with(&vec![2; context]) && rendered.tokens.ends_with(&part.tokens[context..]));
+                prop_assert_eq!(part.weights.iter().sum::<f32>(), 1.0);
+            }
+        }
+
+        #[test]
+        fn a_text_in_windows_trains_every_token_but_the_first_once(length in 2usize..300, row_tokens in 2usize..80) {
+            let spans = [(0..1, Reason::Context(ContextReason::Opening)), (1..length, Reason::Trained(TrainReason::Text))];
+            let rendered = Rendered {
+                tokens: (0..length as u32).collect(),
+                spans: spans.map(|(range, reason)| Span { range, reason }).to_vec(),
+                ..Rendered::default()
+            };
+            let trained = |fit: &super::Fit| -> Vec<u32> {
+                let tokens = fit.parts.iter().flat_map(|part| part.tokens.iter().zip(&part.weights));
+                tokens.filter(|(_, weight)| **weight > 0.0).map(|(token, _)| *token).collect()
+            };
+            let window = fit_text(&rendered, row_tokens, Long::Window);
+            prop_assert_eq!(trained(&window), (1..length as u32).collect::<Vec<_>>());
+            prop_assert!(window.parts.iter().all(|part| part.tokens.len() <= row_tokens && part.weights[0] == 0.0));
+            let cut = fit_text(&rendered, row_tokens, Long::CutTurns);
+            prop_assert_eq!(trained(&cut), (1..length.min(row_tokens) as u32).collect::<Vec<_>>());
+            for fit in [window, cut] {
+                let out: usize = fit.parts.iter().map(|part| part.tokens.len()).sum();
+                prop_assert_eq!(length + fit.repeated, out + fit.dropped + fit.untrained);
             }
         }
     }

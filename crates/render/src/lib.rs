@@ -5,11 +5,16 @@
 //! or writes prompts for RL. Text that came from outside never becomes a control token.
 
 mod bench;
+mod blocks;
+mod bundles;
+mod chat;
 mod config;
 mod document;
 mod error;
+mod family;
 mod fit;
 mod gguf;
+mod instructions;
 mod layout;
 mod pack;
 mod prompts;
@@ -24,17 +29,21 @@ mod template;
 mod tokenizer;
 mod tools;
 mod training;
+mod values;
 
 pub use bench::{BenchTurn, bench_turn};
+pub use blocks::{Blocks, CommonBlocks, Example, Part};
+pub use chat::{ChatForm, ChatTemplate, Conversation, Message, ToolCall};
 pub use config::{Long, RenderConfig};
 pub use document::{Content, ContextReason, Control, Document, Piece, Reason, Role, TrainReason};
 pub use error::{Error, Refusal, Result};
+pub use family::TAG_INSTRUCTION;
 pub use gguf::GgufVocabulary;
-pub use layout::{OBSERVATION_MARKER, PromptStyle, TAG_INSTRUCTION, cpt_document, prompt_document, sft_document};
+pub use layout::{OBSERVATION_MARKER, PromptStyle, Thinking, cpt_document, prompt_document, sft_document};
 pub use renderer::{CPT_VERSION, RL_VERSION, Rendered, Renderer, Span, plain_observation};
-pub use report::{Dropped, REPORT_FILE, RenderReport};
+pub use report::{DomainReport, Dropped, REPORT_FILE, RenderReport};
 pub use run::{Progress, run};
 pub use stage::Stage;
-pub use template::{Blocks, Templates};
+pub use template::Templates;
 pub use tokenizer::{TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, Tokenizer};
 pub use training::{CHAT_TEMPLATE, TokenizerConfig, TokenizerReport, WordSplit, run_tokenizer, train_tokenizer};

@@ -4,10 +4,12 @@ use std::ops::Range;
 
 use worldloom_schema::Trajectory;
 
-use crate::document::{Content, ContextReason, Control, Document, Reason};
+use crate::chat::{ChatForm, ChatTemplate, Recovered, recover};
+use crate::document::{Content, ContextReason, Control, Document, Reason, TrainReason};
 use crate::error::{Refusal, Result};
 use crate::layout::{
-    OBSERVATION_MARKER, PromptStyle, check_taggable, cpt_document, prompt_document, refused, sft_document,
+    Ending, OBSERVATION_MARKER, PromptStyle, Said, Thinking, check_taggable, cpt_said, native, prompt_said, refused,
+    sft_said,
 };
 use crate::stage::Stage;
 use crate::template::Templates;
@@ -61,19 +63,48 @@ impl Rendered {
     }
 }
 
-/// Writes trajectories as tokens, with one tokenizer and one family of templates.
+/// Writes trajectories as tokens, with one tokenizer, one chat format and one family of templates.
 #[derive(Debug, Clone)]
 pub struct Renderer {
     tokenizer: Tokenizer,
     templates: Templates,
+    form: ChatForm,
+    /// The model's own chat template, where that is the format.
+    own: Option<ChatTemplate>,
+    thinking: Thinking,
 }
 
 impl Renderer {
-    /// Refuses a tokenizer without ChatML turn markers.
+    /// In plain ChatML. Refuses a tokenizer without its turn markers.
     pub fn new(tokenizer: Tokenizer, templates: Templates) -> Result<Self> {
+        Self::with_chat(tokenizer, templates, ChatForm::Chatml)
+    }
+
+    /// In a chat format; `own` reads the template beside the tokenizer. Refuses a tokenizer without the turn markers of
+    /// a native format.
+    pub fn with_chat(tokenizer: Tokenizer, templates: Templates, form: ChatForm) -> Result<Self> {
+        if form == ChatForm::Own {
+            let template = ChatTemplate::beside(tokenizer.path())?;
+            return Ok(Self::with_template(tokenizer, templates, template));
+        }
         tokenizer.require(Control::TurnStart)?;
         tokenizer.require(Control::TurnEnd)?;
-        Ok(Self { tokenizer, templates })
+        Ok(Self { tokenizer, templates, form, own: None, thinking: Thinking::default() })
+    }
+
+    /// In the format of a model's own template.
+    pub fn with_template(tokenizer: Tokenizer, templates: Templates, template: ChatTemplate) -> Self {
+        Self { tokenizer, templates, form: ChatForm::Own, own: Some(template), thinking: Thinking::default() }
+    }
+
+    /// What SFT targets do about thinking.
+    pub fn with_thinking(self, thinking: Thinking) -> Self {
+        Self { thinking, ..self }
+    }
+
+    /// The chat format.
+    pub fn chat(&self) -> ChatForm {
+        self.form
     }
 
     /// The tokenizer.
@@ -88,20 +119,33 @@ impl Renderer {
 
     /// A whole trajectory for CPT: turns with `keep` are trained.
     pub fn render_cpt(&self, trajectory: &Trajectory) -> Result<Rendered> {
-        let document = cpt_document(&self.templates, trajectory, CPT_VERSION)?;
-        self.encode_of(trajectory, 0, &document)
+        let said = cpt_said(&self.templates, trajectory, CPT_VERSION)?;
+        self.write(trajectory, 0, &said, Ending::Closed)
     }
 
     /// One target turn for SFT: its thinking, tags, observation and stop are trained.
     pub fn render_sft(&self, trajectory: &Trajectory, turn: usize, version: u8) -> Result<Rendered> {
-        let document = sft_document(&self.templates, trajectory, turn, version)?;
-        self.encode_of(trajectory, turn, &document)
+        let said = sft_said(&self.templates, trajectory, turn, version, self.thinking)?;
+        self.write(trajectory, turn, &said, Ending::Closed)
+    }
+
+    /// A text that is no trajectory: all of it is trained but the first token, which nothing predicts, and it ends with
+    /// the vocabulary's end of text, or of a turn. `None` where text would form a control token.
+    pub fn render_text(&self, text: &str) -> Result<Option<Rendered>> {
+        let Some(mut tokens) = self.tokenizer.encode_untrusted(text)? else { return Ok(None) };
+        tokens.extend(self.tokenizer.stop_tokens().last());
+        let has_control_text = self.tokenizer.has_control_text(text);
+        let borders =
+            [(0..1, Reason::Context(ContextReason::Opening)), (1..tokens.len(), Reason::Trained(TrainReason::Text))];
+        let spans = borders.into_iter().filter(|(range, _)| range.end <= tokens.len() && !range.is_empty());
+        let spans = spans.map(|(range, reason)| Span { range, reason }).collect();
+        Ok(Some(Rendered { tokens, spans, has_control_text, ..Rendered::default() }))
     }
 
     /// A prompt for one turn. The observation of that turn is not looked at.
     pub fn render_prompt(&self, trajectory: &Trajectory, turn: usize, style: PromptStyle) -> Result<Rendered> {
-        let document = prompt_document(&self.templates, trajectory, turn, style)?;
-        self.encode_of(trajectory, turn, &document)
+        let (said, ending) = prompt_said(&self.templates, trajectory, turn, style)?;
+        self.write(trajectory, turn, &said, ending)
     }
 
     /// A prompt for RL: as [`Renderer::render_prompt`] with tags and the template of RL, refusing turns whose truth
@@ -109,11 +153,22 @@ impl Renderer {
     pub fn render_rl(&self, trajectory: &Trajectory, turn: usize, version: u8) -> Result<Rendered> {
         Stage::Rl.check_version(version)?;
         check_taggable(trajectory, turn)?;
-        self.render_prompt(trajectory, turn, PromptStyle::Tagged { version })
+        let style = match self.thinking {
+            Thinking::Off => PromptStyle::TaggedWithoutThinking { version },
+            Thinking::Trace | Thinking::Mixed => PromptStyle::Tagged { version },
+        };
+        self.render_prompt(trajectory, turn, style)
     }
 
-    fn encode_of(&self, trajectory: &Trajectory, turn: usize, document: &Document) -> Result<Rendered> {
-        self.encode(document)?.ok_or_else(|| refused(trajectory, turn, Refusal::ControlFormed))
+    fn write(&self, trajectory: &Trajectory, turn: usize, said: &[Said], ending: Ending) -> Result<Rendered> {
+        let document = match &self.own {
+            None => native(self.form, said, ending),
+            Some(template) => match recover(template, &self.tokenizer, said, ending)? {
+                Recovered::Document(document) => document,
+                Recovered::Rewritten => return Err(refused(trajectory, turn, Refusal::TemplateRewrites)),
+            },
+        };
+        self.encode(&document)?.ok_or_else(|| refused(trajectory, turn, Refusal::ControlFormed))
     }
 
     /// Encodes piece by piece; `None` where text would form a control token whatever we do.
@@ -175,6 +230,7 @@ impl Encoder<'_> {
     /// Takes a piece; false where text forms a control token.
     fn piece(&mut self, content: &Content, reason: Reason) -> Result<bool> {
         match content {
+            Content::Template(text) => self.template(text, reason),
             Content::Text(text) => {
                 if !self.rendered.has_control_text {
                     self.rendered.has_control_text = self.tokenizer.has_control_text(text);
@@ -191,6 +247,23 @@ impl Encoder<'_> {
                 None => self.append(control.as_str(), reason, true, true),
             },
         }
+    }
+
+    /// Text of a chat template: its added tokens, and the text between them together with what stands around it.
+    fn template(&mut self, text: &str, reason: Reason) -> Result<bool> {
+        let (mut from, mut is_plain) = (0, true);
+        for (range, id) in self.tokenizer.added_in(text)? {
+            if from < range.start {
+                is_plain &= self.append(&text[from..range.start], reason, true, true)?;
+            }
+            is_plain &= self.flush()?;
+            self.push(&[id], reason);
+            from = range.end;
+        }
+        if from < text.len() {
+            is_plain &= self.append(&text[from..], reason, true, true)?;
+        }
+        Ok(is_plain)
     }
 
     fn append(&mut self, text: &str, reason: Reason, joins: bool, is_open: bool) -> Result<bool> {

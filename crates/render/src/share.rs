@@ -41,7 +41,7 @@ pub(crate) fn share(mut documents: Vec<Fitted>, row_tokens: usize) -> (Vec<Fitte
 }
 
 /// Tokens the two have in common, before anything trained in either: the first token of a piece is never a target.
-fn parting(trunk: &Fitted, document: &Fitted) -> usize {
+pub(crate) fn parting(trunk: &Fitted, document: &Fitted) -> usize {
     let common = trunk.tokens.iter().zip(&document.tokens).take_while(|(a, b)| a == b).count();
     let before_target = |document: &Fitted| document.weights.iter().position(|&weight| weight > 0.0).unwrap_or(0);
     common.min(before_target(trunk).saturating_sub(1)).min(before_target(document).saturating_sub(1))

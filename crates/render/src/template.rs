@@ -1,53 +1,37 @@
 //! World-model system prompts: MiniJinja templates filled with a domain's blocks and the trajectory's dynamic parts.
 //!
-//! A template sees `role`, `state`, `action`, `output`, `errors` (blocks of the domain) and `tools`, `task`,
-//! `initial_state`, `instruction`, `demonstrations` (of the trajectory; empty where there is none).
+//! A template sees `title`, `role`, `state`, `effects`, `action`, `output`, `errors`, `exact`, `plausible`, `free`,
+//! `examples` (blocks of the domain), `common` (`procedure`, `principles`, `never`), and of the trajectory, empty where
+//! there is none: `tools` (names on one line), `tool_definitions` (one tool a line, whole), `task`, `initial_state`,
+//! `instruction`, `demonstrations`.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use minijinja::{Environment, UndefinedBehavior, context};
-use serde::Deserialize;
 use worldloom_schema::{Domain, System};
 
+use crate::blocks::{Blocks, CommonBlocks, parse_blocks};
 use crate::error::{Error, Result};
-use crate::tools::tools_line;
+use crate::family::{Family, bundled};
+use crate::tools::{tool_lines, tools_line};
+use crate::values::to_jinja;
 
-const COMPACT: [&str; 12] = [
-    include_str!("../templates/compact/v0.jinja"),
-    include_str!("../templates/compact/v1.jinja"),
-    include_str!("../templates/compact/v2.jinja"),
-    include_str!("../templates/compact/v3.jinja"),
-    include_str!("../templates/compact/v4.jinja"),
-    include_str!("../templates/compact/v5.jinja"),
-    include_str!("../templates/compact/v6.jinja"),
-    include_str!("../templates/compact/v7.jinja"),
-    include_str!("../templates/compact/v8.jinja"),
-    include_str!("../templates/compact/v9.jinja"),
-    include_str!("../templates/compact/v10.jinja"),
-    include_str!("../templates/compact/v11.jinja"),
-];
-const DOMAINS: &str = include_str!("../templates/domains.json");
 /// Name of the file with the domain blocks inside a folder of templates.
 const DOMAINS_FILE: &str = "domains.json";
+/// Name of the file with the words that ask for thinking and tags.
+const TAG_INSTRUCTION_FILE: &str = "tag_instruction.txt";
+/// Hexadecimal digits of a template's hash.
+const HASH_LENGTH: usize = 16;
 
-/// What a domain says in every template.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Blocks {
-    /// What the model is.
-    pub role: String,
-    /// What it keeps track of.
-    pub state: String,
-    /// What comes in.
-    pub action: String,
-    /// What goes out.
-    pub output: String,
-    /// How errors look.
-    pub errors: String,
-    /// Whether the agent's task is told.
-    pub shows_task: bool,
-}
+/// The parts of a trajectory that a prompt is to show, and the variables that show them.
+const DYNAMIC_PARTS: [(&str, &[&str]); 5] = [
+    ("tools", &["tools", "tool_definitions"]),
+    ("task", &["task"]),
+    ("initial_state", &["initial_state"]),
+    ("instruction", &["instruction"]),
+    ("demonstrations", &["demonstrations"]),
+];
 
 /// A family of templates with its versions.
 #[derive(Debug, Clone)]
@@ -55,61 +39,72 @@ pub struct Templates {
     family: String,
     environment: Environment<'static>,
     versions: Vec<u8>,
+    hashes: BTreeMap<u8, String>,
+    /// Per version: the variables it uses.
+    variables: BTreeMap<u8, BTreeSet<String>>,
     blocks: BTreeMap<Domain, Blocks>,
+    common: CommonBlocks,
+    tag_instruction: String,
 }
 
 impl Templates {
     /// The bundled family of at most eight lines each, versions 0 to 11.
     pub fn compact() -> Result<Self> {
-        let sources = COMPACT.iter().enumerate().map(|(version, source)| (version as u8, source.to_string()));
-        Self::new("compact", sources, parse_blocks(Path::new(DOMAINS_FILE), DOMAINS)?)
+        Self::bundled("compact")
     }
 
-    /// The bundled family with this name.
+    /// The bundled family with this name: `compact` or `full`.
     pub fn bundled(family: &str) -> Result<Self> {
-        if family == "compact" {
-            return Self::compact();
-        }
-        Err(Error::Config { field: "family", detail: format!("unknown family `{family}`; bundled: compact") })
+        Self::new(family, bundled(family)?)
     }
 
-    /// A folder with `v0.jinja`, `v1.jinja`, …; a `domains.json` in it replaces the bundled domain blocks.
+    /// A folder with `v0.jinja`, `v1.jinja`, …; a `domains.json` in it replaces the domain blocks of `compact`, and a
+    /// `tag_instruction.txt` its words for thinking and tags.
     pub fn from_folder(folder: &Path) -> Result<Self> {
-        let mut sources = BTreeMap::new();
+        let mut family = bundled("compact")?;
+        family.sources.clear();
         for entry in fs_err::read_dir(folder)? {
             let path = entry?.path();
             let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
             let version = name.strip_prefix('v').and_then(|name| name.strip_suffix(".jinja"));
             if let Some(version) = version.and_then(|version| version.parse::<u8>().ok()) {
-                sources.insert(version, fs_err::read_to_string(&path)?);
+                family.sources.insert(version, fs_err::read_to_string(&path)?);
             }
         }
-        let own: PathBuf = folder.join(DOMAINS_FILE);
-        let blocks = if own.exists() {
-            parse_blocks(&own, &fs_err::read_to_string(&own)?)?
-        } else {
-            parse_blocks(Path::new(DOMAINS_FILE), DOMAINS)?
-        };
-        Self::new(&folder.display().to_string(), sources, blocks)
+        let (domains, words) = (folder.join(DOMAINS_FILE), folder.join(TAG_INSTRUCTION_FILE));
+        if domains.exists() {
+            family.blocks = parse_blocks(&domains, &fs_err::read_to_string(&domains)?)?;
+        }
+        if words.exists() {
+            family.tag_instruction = fs_err::read_to_string(&words)?.trim_end().into();
+        }
+        Self::new(&folder.display().to_string(), family)
     }
 
-    fn new(
-        family: &str,
-        sources: impl IntoIterator<Item = (u8, String)>,
-        blocks: BTreeMap<Domain, Blocks>,
-    ) -> Result<Self> {
+    fn new(name: &str, family: Family) -> Result<Self> {
+        check_disjoint(name, &family.sources)?;
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
-        let mut versions = Vec::new();
-        for (version, source) in sources {
-            environment.add_template_owned(format!("v{version}"), source).map_err(|error| Error::Template {
-                family: family.into(),
-                version,
-                detail: error.to_string(),
-            })?;
-            versions.push(version);
+        let (mut hashes, mut variables) = (BTreeMap::new(), BTreeMap::new());
+        for (&version, source) in &family.sources {
+            let failed =
+                |error: minijinja::Error| Error::Template { family: name.into(), version, detail: error.to_string() };
+            let template = format!("v{version}");
+            environment.add_template_owned(template.clone(), source.clone()).map_err(failed)?;
+            let used = environment.get_template(&template).map_err(failed)?.undeclared_variables(false);
+            variables.insert(version, used.into_iter().collect());
+            hashes.insert(version, blake3::hash(source.as_bytes()).to_hex()[..HASH_LENGTH].to_string());
         }
-        Ok(Self { family: family.into(), environment, versions, blocks })
+        Ok(Self {
+            family: name.into(),
+            environment,
+            versions: family.sources.into_keys().collect(),
+            hashes,
+            variables,
+            blocks: family.blocks,
+            common: family.common,
+            tag_instruction: family.tag_instruction,
+        })
     }
 
     /// Name of the family, or the folder.
@@ -120,6 +115,16 @@ impl Templates {
     /// The versions there are, ascending.
     pub fn versions(&self) -> &[u8] {
         &self.versions
+    }
+
+    /// Hash of a version's text.
+    pub fn hash(&self, version: u8) -> Option<&str> {
+        self.hashes.get(&version).map(String::as_str)
+    }
+
+    /// The words at the end of the last user turn where tags are expected.
+    pub fn tag_instruction(&self) -> &str {
+        &self.tag_instruction
     }
 
     /// Refuses a version that does not exist.
@@ -137,29 +142,51 @@ impl Templates {
         let failed = |detail: String| Error::Template { family: self.family.clone(), version, detail };
         let blocks = self.blocks.get(&domain).ok_or_else(|| failed(format!("no blocks for domain {domain}")))?;
         let template = self.environment.get_template(&format!("v{version}")).map_err(|e| failed(e.to_string()))?;
+        let tools = system.action_space.as_deref();
         let text = template
             .render(context! {
-                role => blocks.role.as_str(),
-                state => blocks.state.as_str(),
-                action => blocks.action.as_str(),
-                output => blocks.output.as_str(),
-                errors => blocks.errors.as_str(),
-                tools => system.action_space.as_deref().map(tools_line).unwrap_or_default(),
+                common => to_jinja(&json(&self.common)),
+                tools => tools.map(tools_line).unwrap_or_default(),
+                tool_definitions => tools.map(tool_lines).unwrap_or_default(),
                 task => if blocks.shows_task { system.task_description.trim() } else { "" },
                 initial_state => system.initial_state.as_deref().unwrap_or_default().trim(),
                 instruction => system.simulation_instruction.as_deref().unwrap_or_default().trim(),
                 demonstrations => system.demonstrations.join("\n\n").trim(),
+                ..to_jinja(&json(blocks))
             })
             .map_err(|error| failed(error.to_string()))?;
         Ok(text.trim().to_string())
     }
+
+    /// The parts that the trajectory has and the template does not show.
+    pub fn omitted(&self, version: u8, domain: Domain, system: &System) -> Vec<&'static str> {
+        let shows_task = self.blocks.get(&domain).is_some_and(|blocks| blocks.shows_task);
+        let filled = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.trim().is_empty());
+        let has = |part: &str| match part {
+            "tools" => filled(&system.action_space),
+            "task" => shows_task && !system.task_description.trim().is_empty(),
+            "initial_state" => filled(&system.initial_state),
+            "instruction" => filled(&system.simulation_instruction),
+            _ => !system.demonstrations.is_empty(),
+        };
+        let Some(used) = self.variables.get(&version) else { return Vec::new() };
+        let shows = |names: &[&str]| names.iter().any(|name| used.contains(*name));
+        DYNAMIC_PARTS.iter().filter(|(part, names)| has(part) && !shows(names)).map(|(part, _)| *part).collect()
+    }
 }
 
-fn parse_blocks(path: &Path, text: &str) -> Result<BTreeMap<Domain, Blocks>> {
-    let blocks: BTreeMap<Domain, Blocks> =
-        serde_json::from_str(text).map_err(|error| Error::Domains { path: path.into(), detail: error.to_string() })?;
-    if let Some(missing) = Domain::ALL.iter().find(|domain| !blocks.contains_key(domain)) {
-        return Err(Error::Domains { path: path.into(), detail: format!("no blocks for domain {missing}") });
+fn json(blocks: &impl serde::Serialize) -> serde_json::Value {
+    serde_json::to_value(blocks).expect("blocks are texts and lists")
+}
+
+/// No stage may see the template of another: two versions that say the same are refused.
+fn check_disjoint(family: &str, sources: &BTreeMap<u8, String>) -> Result<()> {
+    let mut seen: BTreeMap<String, u8> = BTreeMap::new();
+    for (&version, source) in sources {
+        let words = source.split_whitespace().collect::<Vec<_>>().join(" ");
+        if let Some(first) = seen.insert(words, version) {
+            return Err(Error::SameTemplate { family: family.into(), first, second: version });
+        }
     }
-    Ok(blocks)
+    Ok(())
 }

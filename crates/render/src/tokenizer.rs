@@ -1,6 +1,7 @@
 //! Any `tokenizer.json`, read so that text from outside can never become a control token.
 
 use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -111,6 +112,19 @@ impl Tokenizer {
     /// Encodes text of ours as everybody else would: added tokens in it are added tokens.
     pub fn encode_trusted(&self, text: &str) -> Result<Vec<u32>> {
         Ok(self.inner.full.encode_fast(text, false).map_err(failed)?.get_ids().to_vec())
+    }
+
+    /// The added tokens in text of ours: where they stand, in bytes, and their ids.
+    pub(crate) fn added_in(&self, text: &str) -> Result<Vec<(Range<usize>, u32)>> {
+        let encoding = self.inner.full.encode(text, false).map_err(failed)?;
+        let tokens = encoding.get_ids().iter().zip(encoding.get_offsets());
+        let added = tokens.filter(|&(&id, _)| self.is_added(id));
+        Ok(added.map(|(&id, &(start, end))| (start..end, id)).collect())
+    }
+
+    /// Where the first added token in text of ours ends.
+    pub(crate) fn first_added(&self, text: &str) -> Result<Option<usize>> {
+        Ok(self.added_in(text)?.first().map(|(range, _)| range.end))
     }
 
     /// The text of tokens, control tokens included.

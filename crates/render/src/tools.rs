@@ -1,6 +1,7 @@
-//! Tools in one short line: names and argument names.
+//! Tools in one short line (names and argument names), or whole, one a line.
 
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 /// Longest tools text that is kept when it is not a list of tools, in characters.
 const MAX_PLAIN: usize = 400;
@@ -15,6 +16,14 @@ pub(crate) fn tools_line(action_space: &str) -> String {
         }
         Ok(tool @ Value::Object(_)) => signature(&tool).unwrap_or_else(|| one_line(action_space)),
         _ => one_line(action_space),
+    }
+}
+
+/// Each tool of a JSON list on a line of its own, as it is written there; anything else as it came.
+pub(crate) fn tool_lines(action_space: &str) -> String {
+    match serde_json::from_str::<Vec<&RawValue>>(action_space) {
+        Ok(tools) => tools.iter().map(|tool| tool.get()).collect::<Vec<_>>().join("\n"),
+        Err(_) => action_space.trim().into(),
     }
 }
 
@@ -44,7 +53,14 @@ fn one_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::tools_line;
+    use super::{tool_lines, tools_line};
+
+    #[test]
+    fn whole_tools_stand_one_a_line_and_keep_every_key() {
+        let first = r#"{"name": "a", "parameters": {"default": null, "z": 1, "b": 184467440737095516150}}"#;
+        assert_eq!(tool_lines(&format!(r#"[{first}, {{"name":"b"}} ]"#)), format!("{first}\n{{\"name\":\"b\"}}"));
+        assert_eq!(tool_lines("click(x)\n type(y)\n"), "click(x)\n type(y)");
+    }
 
     #[test]
     fn tools_become_one_short_line() {

@@ -186,7 +186,7 @@ fn texts_in(document: Document) -> Vec<String> {
     pieces
         .filter_map(|piece| match piece.content {
             Content::Text(text) => Some(text),
-            Content::Control(_) => None,
+            Content::Control(_) | Content::Template(_) => None,
         })
         .collect()
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use serde_json::{Value, json};
 use worldloom_curate::{CurateConfig, Resources};
-use worldloom_render::{RenderConfig, TokenizerConfig};
+use worldloom_render::{RenderConfig, RenderReport, TokenizerConfig};
 use worldloom_schema::{DOCUMENT_FILE, TRAJECTORY_FILE};
 
 use super::{Counts, Role, Step, StepContext, rebase, resolve_as};
@@ -139,6 +139,15 @@ impl Step for Render {
     fn external_inputs(&self, config: &Value) -> Result<Value> {
         let config: RenderConfig = serde_json::from_value(config.clone())?;
         Ok(json!(config.templates.map(|path| external(&path).map(|input| input.key)).transpose()?))
+    }
+
+    fn summary(&self, out: &Path) -> Result<Vec<String>> {
+        let report: RenderReport = serde_json::from_slice(&fs_err::read(out.join(worldloom_render::REPORT_FILE))?)?;
+        Ok(report.table())
+    }
+
+    fn version(&self) -> u32 {
+        2
     }
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {

@@ -4,7 +4,9 @@
 
 mod chat;
 mod control;
+mod corpora;
 mod gguf;
+mod published;
 mod rows;
 mod spans;
 mod support;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use worldloom_render::{Control, Error, Long, RenderConfig, RenderReport, Stage, Tokenizer, run};
+use worldloom_render::{ChatForm, Control, Error, Long, RenderConfig, RenderReport, Stage, Thinking, Tokenizer, run};
 use worldloom_schema::{PROMPT_FILE, Prompt, Row, ShardSet, Trajectory, read_table, write_table};
 
 use crate::support::{episode, own_tokenizer, renderer, terminal};
@@ -39,7 +39,7 @@ impl Pools {
     }
 }
 
-fn tokenizer_json() -> String {
+pub(crate) fn tokenizer_json() -> String {
     static JSON: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     let train = || {
         let texts = (0..60).flat_map(|seed| episode(seed).turns).map(|turn| turn.action + "\n" + &turn.observation);
@@ -51,7 +51,7 @@ fn tokenizer_json() -> String {
     JSON.get_or_init(train).clone()
 }
 
-fn config(stage: Stage) -> RenderConfig {
+pub(crate) fn config(stage: Stage) -> RenderConfig {
     let is_rl = stage == Stage::Rl;
     RenderConfig {
         stage,
@@ -67,6 +67,9 @@ fn config(stage: Stage) -> RenderConfig {
         long: (!is_rl).then_some(Long::Drop),
         pack: (!is_rl).then_some(true),
         max_prompt_tokens: is_rl.then_some(4096),
+        chat: ChatForm::Chatml,
+        thinking: Thinking::Trace,
+        instruction_share: 0.0,
         action_weight: 0.0,
         share_history: false,
         max_empty_share: 0.1,
@@ -207,6 +210,7 @@ fn targets_that_share_their_history_are_the_same_targets_in_fewer_tokens() {
     assert_eq!(alone.counts["tokens"], shared.counts["tokens"] + saved);
     assert_eq!(alone.counts["trained_tokens"], shared.counts["trained_tokens"]);
     assert_eq!(alone.weight_sum, shared.weight_sum);
+    assert_eq!(shared.counts["tokens_rendered"], shared.counts["tokens"] + saved);
     let rows = pools.rows("shared");
     check_report(&shared, &rows, 2048);
     assert!(rows.iter().any(|row| row.continues.iter().any(|&parent| parent >= 0)));

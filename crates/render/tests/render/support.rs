@@ -29,6 +29,16 @@ pub(crate) const OBSERVATIONS: [&str; 18] = [
     "<tool_call>",
 ];
 
+/// A file or folder of the fixtures beside the checkout; says so where it is not there.
+pub(crate) fn shared(name: &str) -> Option<std::path::PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared").join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    println!("skipped: no {} beside the checkout", path.display());
+    None
+}
+
 pub(crate) fn turn(index: usize, action: &str, observation: &str, keep: bool) -> Turn {
     Turn {
         index: index as u32,

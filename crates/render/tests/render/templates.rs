@@ -25,8 +25,77 @@ fn the_twelve_templates_have_at_most_eight_lines_and_differ() {
 }
 
 #[test]
+fn the_full_family_has_twelve_layouts_of_thirty_lines_and_more_for_every_domain() {
+    let templates = Templates::bundled("full").unwrap();
+    assert_eq!(templates.versions(), (0..12).collect::<Vec<u8>>());
+    let mut system = terminal(&[("ls", "fig", true)]).system;
+    (system.initial_state, system.action_space) = (None, None);
+    for domain in Domain::ALL {
+        let mut prompts = BTreeSet::new();
+        for version in 0..12 {
+            let prompt = templates.system_prompt(version, domain, &system).unwrap();
+            let lines = prompt.lines().count();
+            assert!((30..600).contains(&lines), "v{version} {domain}: {lines} lines");
+            let own = Templates::compact().unwrap().system_prompt(version, domain, &system).unwrap();
+            assert!(prompt.lines().all(|line| line.trim().len() < 400) && prompt.len() > 4 * own.len());
+            assert!(prompts.insert(prompt.split_whitespace().collect::<Vec<_>>().join(" ")), "v{version} {domain}");
+        }
+    }
+}
+
+#[test]
+fn no_prompt_of_one_stage_is_a_prompt_of_another() {
+    for family in ["compact", "full"] {
+        let templates = Templates::bundled(family).unwrap();
+        let mut owners: std::collections::BTreeMap<String, Stage> = Default::default();
+        for (domain, version) in Domain::ALL.into_iter().flat_map(|domain| (0..12).map(move |v| (domain, v))) {
+            for seed in 0..3 {
+                let mut system = crate::support::episode(seed).system;
+                system.simulation_instruction = (seed == 1).then(|| "Let the disk be full.".into());
+                let prompt = templates.system_prompt(version, domain, &system).unwrap();
+                let stage = Stage::of_version(version);
+                assert_eq!(*owners.entry(prompt).or_insert(stage), stage, "{family} v{version} {domain}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_template_leaves_out_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    fs_err::write(folder.path().join("v1.jinja"), "{{ role }} {{ tools }} {% if task %}{{ task }}{% endif %}").unwrap();
+    fs_err::write(folder.path().join("v0.jinja"), "{{ role }} {{ initial_state }}").unwrap();
+    let own = Templates::from_folder(folder.path()).unwrap();
+    let mut system = terminal(&[("ls", "fig", true)]).system;
+    system.demonstrations = vec!["Example.".into()];
+    assert_eq!(own.omitted(1, Domain::Mcp, &system), ["initial_state", "demonstrations"]);
+    assert_eq!(own.omitted(0, Domain::Terminal, &system), ["tools", "demonstrations"]);
+    for (family, version) in ["compact", "full"].into_iter().flat_map(|family| (0..12).map(move |v| (family, v))) {
+        let templates = Templates::bundled(family).unwrap();
+        let all = Domain::ALL.iter().flat_map(|&domain| templates.omitted(version, domain, &system));
+        assert_eq!(all.count(), 0, "{family} v{version}");
+    }
+}
+
+#[test]
+fn two_versions_that_say_the_same_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs_err::write(folder.path().join("v0.jinja"), "{{ role }}\n{{ state }}").unwrap();
+    fs_err::write(folder.path().join("v7.jinja"), "{{ role }}  {{ state }}\n").unwrap();
+    let error = Templates::from_folder(folder.path()).unwrap_err();
+    assert!(matches!(error, Error::SameTemplate { first: 0, second: 7, .. }), "{error}");
+}
+
+#[test]
 fn dynamic_parts_are_in_every_template() {
-    let templates = Templates::compact().unwrap();
+    for (family, tools) in
+        [("compact", "bash(command)"), ("full", r#"{"name":"bash","parameters":{"properties":{"command":{}}}}"#)]
+    {
+        check_dynamic_parts(&Templates::bundled(family).unwrap(), tools);
+    }
+}
+
+fn check_dynamic_parts(templates: &Templates, tools: &str) {
     let mut system = terminal(&[("ls", "fig", true)]).system;
     system.simulation_instruction = Some("Let the disk be full.".into());
     system.demonstrations = vec!["Example one.".into(), "Example two.".into()];
@@ -34,12 +103,8 @@ fn dynamic_parts_are_in_every_template() {
     for domain in Domain::ALL {
         for version in 0..12 {
             let prompt = templates.system_prompt(version, domain, &system).unwrap();
-            let parts = [
-                "bash(command)",
-                "Let the disk be full.",
-                "Example one.\n\nExample two.",
-                "~ holds {{ a }}.txt\nand b.txt",
-            ];
+            let parts =
+                [tools, "Let the disk be full.", "Example one.\n\nExample two.", "~ holds {{ a }}.txt\nand b.txt"];
             for part in parts {
                 assert_eq!(prompt.matches(part).count(), 1, "v{version} {domain}: {part}\n{prompt}");
             }
@@ -54,6 +119,9 @@ fn dynamic_parts_are_in_every_template() {
     system.action_space = None;
     for version in 0..12 {
         let prompt = templates.system_prompt(version, Domain::Terminal, &system).unwrap();
+        if templates.family() != "compact" {
+            continue;
+        }
         for label in ["Tools", "Task", "Start", "Instruction", "Example", "None", "none"] {
             assert!(!prompt.contains(label), "v{version} says `{label}` of nothing\n{prompt}");
         }
