@@ -16,6 +16,10 @@ ci:
 test:
     cargo nextest run --release
 
+# A short training killed at 100 random moments ends with the bytes of a straight one (5 in every test run).
+chaos:
+    WORLDLOOM_CHAOS_KILLS=100 cargo test --release --test suite chaos -- --nocapture
+
 # Milliseconds and tokens per second of a training step on this machine.
 bench:
     cargo run --release --example step
