@@ -24,6 +24,10 @@ chaos:
 bench:
     cargo run --release --example step
 
+# Peak memory and speed of training with a vocabulary of 151,936 and rows of 8,192 tokens, with and without recompute.
+bench-train:
+    cargo run --release --example memory
+
 # One training step, ours against PyTorch's on the same weights; needs `pip install -r bench/peers/requirements.txt`.
 bench-step:
     python3 bench/peers/cpt_step.py

@@ -3,17 +3,16 @@
 use serde::Serialize;
 use worldloom_model::TrainingMemory;
 
-/// Memory before the first step and after the discarded pass over the largest micro-batch.
+/// What a run is expected to take, and takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Memory {
     /// Counted from the model's shape.
     pub estimate: TrainingMemory,
     /// Tokens of the largest micro-batch, padding included.
     pub tokens: u64,
-    /// Resident bytes of the process before, where the system says.
-    pub before: Option<u64>,
-    /// The same afterwards: a freed activation stays with the process, so that this is the peak so far.
-    pub after: Option<u64>,
+    /// Resident bytes of the process after the discarded pass, where the system says; none before it. What was freed stays
+    /// with the program, so that this is the peak so far.
+    pub resident: Option<u64>,
 }
 
 /// Resident bytes of this process, where the system says.

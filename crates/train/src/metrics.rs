@@ -105,7 +105,7 @@ pub trait Observer {
     /// Before the first step of this call.
     fn on_start(&mut self, _info: &StartInfo) {}
 
-    /// After the largest micro-batch of a supervised stage went through once, before its first step.
+    /// Before and after the largest micro-batch of a supervised stage goes through once, before its first step.
     fn on_memory(&mut self, _memory: &Memory) {}
 
     /// After a step of a supervised stage.

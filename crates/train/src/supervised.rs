@@ -129,7 +129,7 @@ pub fn run(
         validation_rows: validation_rows.len() as u64,
     });
     if run.state.step < plan.steps {
-        control.observer.on_memory(&rehearse(config, &mut run, &plan, data, &model)?);
+        rehearse(config, &mut run, &plan, data, &model, control)?;
     }
     let mut watch = Watch::resume(&run);
     let mut last = None;
@@ -172,16 +172,26 @@ fn open(config: &StageConfig, job: Job<'_>, data: &Data, validation: Option<&Dat
     Ok(run)
 }
 
-/// The largest micro-batch once forward and backward, thrown away: what does not fit fails now and not in an hour.
-fn rehearse(config: &StageConfig, run: &mut Run, plan: &Plan, data: &Data, model: &ModelConfig) -> Result<Memory> {
+/// The largest micro-batch once forward and backward, thrown away: what does not fit fails now and not in an hour. What is
+/// expected is told before.
+fn rehearse(
+    config: &StageConfig,
+    run: &mut Run,
+    plan: &Plan,
+    data: &Data,
+    model: &ModelConfig,
+    control: &mut Control<'_>,
+) -> Result<()> {
     let rows = read(data, &plan.largest_micro_batch(config.rows_per_micro_batch))?;
     let denominator: f64 = rows.iter().map(Row::total_weight).sum();
     let batch = Batch::new(&rows.iter().collect::<Vec<_>>(), denominator);
     let (trained, tokens) = (run.learner.decoder().num_trained() as u64, batch.tokens.len());
     let estimate = training_memory(model, trained, tokens, config.recompute, &run.learner.device);
-    let before = resident_bytes();
+    let expected = Memory { estimate, tokens: tokens as u64, resident: None };
+    control.observer.on_memory(&expected);
     run.learner.rehearse(&batch, 1.0);
-    Ok(Memory { estimate, tokens: tokens as u64, before, after: resident_bytes() })
+    control.observer.on_memory(&Memory { resident: resident_bytes(), ..expected });
+    Ok(())
 }
 
 /// The guards of a run on the way.
