@@ -16,9 +16,17 @@ ci:
 test:
     cargo nextest run --release
 
+# A short training killed at 100 random moments ends with the bytes of a straight one (5 in every test run).
+chaos:
+    WORLDLOOM_CHAOS_KILLS=100 cargo test --release --test suite chaos -- --nocapture
+
 # Milliseconds and tokens per second of a training step on this machine.
 bench:
     cargo run --release --example step
+
+# Peak memory and speed of training with a vocabulary of 151,936 and rows of 8,192 tokens, with and without recompute.
+bench-train:
+    cargo run --release --example memory
 
 # One training step, ours against PyTorch's on the same weights; needs `pip install -r bench/peers/requirements.txt`.
 bench-step:

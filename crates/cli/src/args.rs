@@ -10,7 +10,7 @@ const AFTER: &str = "\
 The main job, raw logs in and an exported world model out:
   worldloom run pipelines/quickstart.toml
 
-Exit codes: 0 done; 1 failed; 2 wrong arguments or config; 130 stopped by a signal, work saved.";
+Exit codes: 0 done; 1 failed; 2 wrong arguments or config; 130 stopped by Ctrl-C, 143 by SIGTERM, work saved.";
 
 /// The whole command line.
 pub(crate) fn command() -> Command {
@@ -168,11 +168,19 @@ fn step_command(name: &'static str, step: &'static dyn Step) -> Command {
         .arg(path("config", "TOML config of this step").long("config").value_name("FILE"))
         .arg(set("Override a config key: --set seed=7"))
         .arg(path("out", "Folder of the artifact").long("out").value_name("DIR").required_unless_present_any(
-            if step.name() == "ingest" { vec!["dry-run", "explain"] } else { vec!["dry-run"] },
+            match step.name() {
+                "ingest" => vec!["dry-run", "explain"],
+                "report" => vec!["dry-run", "RUN"],
+                _ => vec!["dry-run"],
+            },
         ))
         .arg(Arg::new("dry-run").long("dry-run").action(ArgAction::SetTrue).help("Print the resolved config and stop"));
     if matches!(step.name(), "ingest" | "corpus") {
         command = ingest_args(command, step.name() == "ingest");
+    }
+    if step.name() == "report" {
+        let help = "Folder of a training, or of a pipeline's runs: writes its report.html, and needs nothing else";
+        command = command.arg(path("RUN", help));
     }
     for role in step.roles() {
         let arg = path(role.name, role.help);

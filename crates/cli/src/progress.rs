@@ -31,6 +31,11 @@ impl Progress {
         Self { label: label.into(), bar, last: Mutex::new(now), started: now, before: std::sync::OnceLock::new() }
     }
 
+    /// The step's name.
+    pub(crate) fn label(&self) -> &str {
+        &self.label
+    }
+
     /// Reports `done` of `total`.
     pub(crate) fn update(&self, done: u64, total: u64) {
         self.update_with(done, total, String::new);
@@ -77,5 +82,36 @@ pub(crate) fn duration(seconds: f64) -> String {
         s if s < 10.0 => format!("{s:.1} s"),
         s if s < 100.0 => format!("{s:.0} s"),
         s => format!("{} min {:02} s", (s / 60.0) as u64, (s % 60.0) as u64),
+    }
+}
+
+/// Bytes as a person writes them.
+pub(crate) fn size(bytes: u64) -> String {
+    let bytes = bytes as f64;
+    match bytes {
+        b if b < 1024.0 * 1024.0 => format!("{:.1} KiB", b / 1024.0),
+        b if b < 1024.0 * 1024.0 * 1024.0 => format!("{:.1} MiB", b / (1024.0 * 1024.0)),
+        b => format!("{:.2} GiB", b / (1024.0 * 1024.0 * 1024.0)),
+    }
+}
+
+/// 1234567 as 1,234,567.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let with_commas = digits.char_indices().flat_map(|(at, digit)| {
+        let comma = (at > 0 && (digits.len() - at).is_multiple_of(3)).then_some(',');
+        comma.into_iter().chain([digit])
+    });
+    with_commas.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_sizes_read_as_people_write_them() {
+        assert_eq!([0, 999, 1000, 134_515_008].map(grouped), ["0", "999", "1,000", "134,515,008"]);
+        assert_eq!([512, 3 << 20, 5 << 29].map(size), ["0.5 KiB", "3.0 MiB", "2.50 GiB"]);
     }
 }

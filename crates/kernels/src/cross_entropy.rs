@@ -66,6 +66,52 @@ pub fn linear_cross_entropy_with_hidden_gradient(
     (loss, gradients.hidden)
 }
 
+/// What is worth knowing of one row's distribution when nothing is trained.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RowStatistics {
+    /// `−log softmax(hidden · weightᵀ / temperature)[token]`.
+    pub nll: f32,
+    /// `−Σ p log p`, in nats.
+    pub entropy: f32,
+    /// Whether no token is more probable than the row's.
+    pub is_top: bool,
+}
+
+/// Statistics of each row with a weight, zeros elsewhere; in the same chunks as the loss.
+pub fn linear_cross_entropy_statistics(
+    hidden: &[f32],
+    weight: &[f32],
+    width: usize,
+    targets: Targets<'_>,
+) -> Vec<RowStatistics> {
+    let mut statistics = vec![RowStatistics::default(); hidden.len() / width];
+    for_each_chunk(hidden, weight, width, targets, &mut |rows, logits, _| {
+        let vocabulary = weight.len() / width;
+        let found: Vec<RowStatistics> = logits
+            .par_chunks_mut(vocabulary)
+            .zip(rows)
+            .map(|(logits, &row)| row_statistics(logits, targets.tokens[row] as usize))
+            .collect();
+        rows.iter().zip(found).for_each(|(&row, found)| statistics[row] = found);
+    });
+    statistics
+}
+
+fn row_statistics(logits: &mut [f32], target: usize) -> RowStatistics {
+    assert!(target < logits.len(), "linear_cross_entropy: target {target} of a vocabulary of {}", logits.len());
+    let (max, target_logit) = (maximum(logits), logits[target]);
+    let shifted: Vec<f32> = logits.iter().map(|logit| logit - max).collect();
+    let sum = exp_and_sum(logits, max);
+    // A probability of 0 adds nothing, whatever its logit.
+    let products = logits.iter().zip(&shifted).filter(|(exp, _)| **exp > 0.0);
+    let mean_shift: f64 = products.map(|(&exp, &shift)| f64::from(exp) * f64::from(shift)).sum();
+    RowStatistics {
+        nll: max + sum.ln() - target_logit,
+        entropy: (f64::from(sum).ln() - mean_shift / f64::from(sum)) as f32,
+        is_top: target_logit >= max,
+    }
+}
+
 fn compute(
     hidden: &[f32],
     weight: &[f32],
@@ -73,20 +119,9 @@ fn compute(
     targets: Targets<'_>,
     mut gradients: Option<&mut LossGradients>,
 ) -> Loss {
-    let (rows, vocabulary) = (hidden.len() / width, weight.len() / width);
-    assert_eq!(targets.tokens.len(), rows, "linear_cross_entropy: one target per row");
-    assert_eq!(targets.weights.len(), rows, "linear_cross_entropy: one weight per row");
-    let selected: Vec<usize> = (0..rows).filter(|&row| targets.weights[row] != 0.0).collect();
-    let mut nll = vec![0f32; rows];
-    let chunk = rows_per_chunk(vocabulary);
-    let (mut inputs, mut logits) = (Vec::new(), vec![0f32; chunk.min(selected.len()) * vocabulary]);
-    let projection = Matrix::new(weight, vocabulary, width);
-    for rows in selected.chunks(chunk) {
-        inputs.clear();
-        rows.iter().for_each(|&row| inputs.extend_from_slice(&hidden[row * width..][..width]));
-        let inputs = Matrix::new(&inputs, rows.len(), width);
-        let logits = &mut logits[..rows.len() * vocabulary];
-        multiply(logits, inputs, projection.transposed(), 1.0 / targets.temperature, Threads::Pool);
+    let mut nll = vec![0f32; hidden.len() / width];
+    let (vocabulary, projection) = (weight.len() / width, Matrix::new(weight, weight.len() / width, width));
+    for_each_chunk(hidden, weight, width, targets, &mut |rows, logits, inputs| {
         let losses: Vec<f32> = logits
             .par_chunks_mut(vocabulary)
             .zip(rows)
@@ -97,13 +132,36 @@ fn compute(
             let dlogits = Matrix::new(logits, rows.len(), vocabulary);
             add_gradients(gradients, rows, dlogits, inputs, projection, width);
         }
-    }
-    let total: f64 = selected.iter().map(|&row| f64::from(targets.weights[row]) * f64::from(nll[row])).sum();
+    });
+    let selected = nll.iter().zip(targets.weights).filter(|(_, weight)| **weight != 0.0);
+    let total: f64 = selected.map(|(&nll, &weight)| f64::from(weight) * f64::from(nll)).sum();
     Loss { total: total as f32, nll }
 }
 
+/// What is done with the rows of a chunk: their numbers, logits over the temperature, and inputs.
+type OnChunk<'a> = &'a mut dyn FnMut(&[usize], &mut [f32], Matrix<'_>);
+
+/// The logits of all rows with a weight, chunk by chunk.
+fn for_each_chunk(hidden: &[f32], weight: &[f32], width: usize, targets: Targets<'_>, on_chunk: OnChunk<'_>) {
+    let (rows, vocabulary) = (hidden.len() / width, weight.len() / width);
+    assert_eq!(targets.tokens.len(), rows, "linear_cross_entropy: one target per row");
+    assert_eq!(targets.weights.len(), rows, "linear_cross_entropy: one weight per row");
+    let selected: Vec<usize> = (0..rows).filter(|&row| targets.weights[row] != 0.0).collect();
+    let chunk = rows_per_chunk(vocabulary);
+    let (mut inputs, mut logits) = (Vec::new(), vec![0f32; chunk.min(selected.len()) * vocabulary]);
+    let projection = Matrix::new(weight, vocabulary, width);
+    for rows in selected.chunks(chunk) {
+        inputs.clear();
+        rows.iter().for_each(|&row| inputs.extend_from_slice(&hidden[row * width..][..width]));
+        let inputs = Matrix::new(&inputs, rows.len(), width);
+        let logits = &mut logits[..rows.len() * vocabulary];
+        multiply(logits, inputs, projection.transposed(), 1.0 / targets.temperature, Threads::Pool);
+        on_chunk(rows, logits, inputs);
+    }
+}
+
 /// Rows of a chunk depend on the vocabulary alone, so that the order of additions is fixed.
-fn rows_per_chunk(vocabulary: usize) -> usize {
+pub fn rows_per_chunk(vocabulary: usize) -> usize {
     (LOGITS_PER_CHUNK / vocabulary.max(1)).clamp(64, 1024)
 }
 

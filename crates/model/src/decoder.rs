@@ -11,6 +11,7 @@ use crate::parts::{Attention, GatedDeltaNet, Linear, Mlp, Moe, Norm, Routing, So
 use crate::{Error, FeedForwardKind, Layout, Mixer, ModelConfig};
 use burn::module::Module;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use worldloom_kernels::cross_entropy::RowStatistics;
 
 /// A decoder: tokens in, logits of each next token out.
 #[derive(Module, Debug)]
@@ -204,19 +205,53 @@ impl Decoder {
         weights: &[f32],
         temperature: f32,
     ) -> RowLoss {
+        self.check_targets(&tokens, targets, weights, temperature);
+        self.stream_losses(self.stream(tokens, layout), targets, weights, temperature)
+    }
+
+    pub(crate) fn check_targets(&self, tokens: &Tensor<2, Int>, targets: &[u32], weights: &[f32], temperature: f32) {
         let [batch, seq] = tokens.dims();
         assert_eq!(targets.len(), batch * seq, "one target per token");
         assert_eq!(weights.len(), batch * seq, "one weight per token");
         assert!(temperature > 0.0, "a loss needs a temperature above 0");
-        let hidden = self.hidden(tokens, layout);
-        let [_, _, width] = hidden.dims();
-        let device = layout.positions().device();
-        let targets = RowTargets {
-            tokens: Tensor::from_data(TensorData::new(crate::layout::integers(targets), [batch * seq]), &device),
-            weights: Tensor::from_data(TensorData::new(weights.to_vec(), [batch * seq]), &device),
-            temperature,
-        };
-        ops::linear_cross_entropy(hidden.reshape([batch * seq, width]), self.head(), targets)
+    }
+
+    /// The losses from what leaves the last block, `[batch, seq, hidden]`.
+    pub(crate) fn stream_losses(
+        &self,
+        stream: Tensor<3>,
+        targets: &[u32],
+        weights: &[f32],
+        temperature: f32,
+    ) -> RowLoss {
+        let targets = row_targets(targets, weights, temperature, &stream.device());
+        ops::linear_cross_entropy(self.normed_rows(stream), self.head(), targets)
+    }
+
+    fn normed_rows(&self, stream: Tensor<3>) -> Tensor<2> {
+        let [batch, seq, width] = stream.dims();
+        self.model.norm.forward(stream).reshape([batch * seq, width])
+    }
+
+    /// Loss and more of each target where `selected`, zeros elsewhere, without a graph; see [`RowStatistics`].
+    ///
+    /// `targets` as in [`Decoder::weighted_nll`].
+    pub fn token_statistics(
+        &self,
+        tokens: Tensor<2, Int>,
+        layout: &Layout,
+        targets: &[u32],
+        selected: &[bool],
+    ) -> Vec<RowStatistics> {
+        let weights: Vec<f32> = selected.iter().map(|&selected| if selected { 1.0 } else { 0.0 }).collect();
+        self.check_targets(&tokens, targets, &weights, 1.0);
+        let decoder = self.valid();
+        let stream = decoder.stream(tokens.inner(), layout);
+        let targets = row_targets(targets, &weights, 1.0, &stream.device());
+        let found = ops::row_statistics(decoder.normed_rows(stream), decoder.head(), targets);
+        let numbers: Vec<f32> = found.into_data().iter::<f32>().collect();
+        let of = |row: &[f32]| RowStatistics { nll: row[0], entropy: row[1], is_top: row[2] != 0.0 };
+        numbers.chunks_exact(3).map(of).collect()
     }
 
     /// Log-probability of each target where `selected`, 0 elsewhere, without a graph.
@@ -235,7 +270,7 @@ impl Decoder {
         losses.nll.into_data().iter::<f32>().map(|nll| -nll).collect()
     }
 
-    fn stream(&self, tokens: Tensor<2, Int>, layout: &Layout) -> Tensor<3> {
+    pub(crate) fn stream(&self, tokens: Tensor<2, Int>, layout: &Layout) -> Tensor<3> {
         assert_eq!(tokens.dims(), layout.dims(), "tokens and layout differ in shape");
         let rotary = self.rotary(layout);
         let embedded = self.embed(tokens);
@@ -244,5 +279,14 @@ impl Decoder {
 
     fn head(&self) -> Tensor<2> {
         self.lm_head.as_ref().unwrap_or(&self.model.embed_tokens).weight.val()
+    }
+}
+
+fn row_targets(targets: &[u32], weights: &[f32], temperature: f32, device: &Device) -> RowTargets {
+    let rows = targets.len();
+    RowTargets {
+        tokens: Tensor::from_data(TensorData::new(crate::layout::integers(targets), [rows]), device),
+        weights: Tensor::from_data(TensorData::new(weights.to_vec(), [rows]), device),
+        temperature,
     }
 }

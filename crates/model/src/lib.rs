@@ -15,6 +15,7 @@ mod memory;
 pub mod ops;
 mod parameters;
 mod parts;
+mod recompute;
 mod weights;
 
 pub use config::{ModelConfig, RopeScaling};
@@ -24,7 +25,7 @@ pub use error::Error;
 pub use init::Start;
 pub use layout::{Layout, token_tensor, visible_keys};
 pub use lora::LoraConfig;
-pub use memory::{MemoryNeeds, memory_needs};
+pub use memory::{MemoryNeeds, TrainingMemory, memory_needs, training_memory};
 pub use parameters::{ChangeParameter, Gradients, ParameterShape, ReadParameter, parameter_shapes};
 pub use parts::{
     Adapter, Attention, Convolution, ExpertAdapter, Experts, GatedDeltaNet, Linear, Mlp, Moe, Norm, Routing,
@@ -33,3 +34,4 @@ pub use weights::{
     Gguf, GgufValue, ModelSummary, PartSummary, PassedOver, SaveDType, SaveOptions, import_gguf, load, save, save_with,
     summarise,
 };
+pub use worldloom_kernels::cross_entropy::RowStatistics;

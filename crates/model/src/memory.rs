@@ -57,6 +57,62 @@ pub fn memory_needs(
     })
 }
 
+/// Bytes that a training run takes at its peak, part by part.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TrainingMemory {
+    /// The weights.
+    pub weights: u64,
+    /// Gradients summed over micro-batches.
+    pub gradients: u64,
+    /// What the optimizer remembers, as if all of it were AdamW's.
+    pub moments: u64,
+    /// What the backward pass of one micro-batch needs at its peak: activations, gradients not yet summed, the head.
+    pub backward: u64,
+}
+
+impl TrainingMemory {
+    /// All of it.
+    pub fn total(&self) -> u64 {
+        self.weights + self.gradients + self.moments + self.backward
+    }
+}
+
+/// What training takes for micro-batches of `tokens` tokens.
+///
+/// `num_trained` is how many numbers training changes: all, or those of the adapters. With `recompute`, see
+/// [`Decoder::accumulate_recomputed`], the inputs of all blocks and the activations of one are kept in place of all
+/// activations.
+pub fn training_memory(
+    config: &ModelConfig,
+    num_trained: u64,
+    tokens: usize,
+    recompute: bool,
+    device: &Device,
+) -> TrainingMemory {
+    let numbers: usize = parameter_shapes(config, device).iter().map(|parameter| parameter.num_elements()).sum();
+    let weights = numbers as u64 * FLOAT;
+    let trained = num_trained * FLOAT;
+    let is_full = num_trained >= numbers as u64;
+    let (hidden, tokens) = (config.hidden_size, tokens as u64);
+    // The head's gradient is made in the forward pass and kept; a chunk of logits comes and goes.
+    let head_gradient = if is_full { (config.vocab_size * hidden) as u64 * FLOAT } else { 0 };
+    let logits = worldloom_kernels::cross_entropy::rows_per_chunk(config.vocab_size) * config.vocab_size;
+    let head = head_gradient + logits as u64 * FLOAT;
+    let layers = config.design.layers.iter().map(|layer| kept_by_layer(config, layer));
+    let stream = 4 * hidden as u64 * FLOAT * tokens;
+    let backward = if recompute {
+        let inputs = (config.design.layers.len() * hidden) as u64 * FLOAT * tokens;
+        let largest = layers.max().unwrap_or(0) as u64 * FLOAT * tokens;
+        // A block's activations and their gradients, or the head.
+        inputs + (largest + stream + trained / config.design.layers.len().max(1) as u64).max(stream + head)
+    } else {
+        // Activations fall while gradients rise: the larger end counts.
+        let activations = layers.sum::<usize>() as u64 * FLOAT * tokens + stream;
+        (activations + head).max(trained + stream)
+    };
+    TrainingMemory { weights, gradients: trained, moments: 2 * trained, backward }
+}
+
 /// Keys and values of every attention; window and state of every delta-net.
 fn cached_numbers(config: &ModelConfig, context: usize) -> u64 {
     let of = |layer: &LayerDesign| match (layer.mixer, &config.design.delta_net) {
@@ -71,17 +127,18 @@ fn cached_numbers(config: &ModelConfig, context: usize) -> u64 {
 
 /// Numbers kept for each token.
 fn kept_numbers(config: &ModelConfig) -> u64 {
-    let hidden = config.hidden_size;
-    let layers = config.design.layers.iter().map(|layer| {
-        let mixer = match (layer.mixer, &config.design.delta_net) {
-            (Mixer::DeltaNet, Some(shape)) => kept_by_delta_net(shape),
-            _ => kept_by_attention(config),
-        };
-        // Each of the two norms keeps its input, and what follows keeps its output.
-        4 * hidden + mixer + kept_by_feed_forward(config, layer.feed_forward)
-    });
+    let layers = config.design.layers.iter().map(|layer| kept_by_layer(config, layer));
     // Embedding, final norm, hidden states and their gradient.
-    layers.sum::<usize>() as u64 + 4 * hidden as u64
+    layers.sum::<usize>() as u64 + 4 * config.hidden_size as u64
+}
+
+fn kept_by_layer(config: &ModelConfig, layer: &LayerDesign) -> usize {
+    let mixer = match (layer.mixer, &config.design.delta_net) {
+        (Mixer::DeltaNet, Some(shape)) => kept_by_delta_net(shape),
+        _ => kept_by_attention(config),
+    };
+    // Each of the two norms keeps its input, and what follows keeps its output.
+    4 * config.hidden_size + mixer + kept_by_feed_forward(config, layer.feed_forward)
 }
 
 /// Queries and keys before and after their turn, values, the output; with a gate that too, before and after.

@@ -117,9 +117,13 @@ impl Gradients {
     ///
     /// The decoder must be on an autodiff device and the same that `loss` came from.
     pub fn accumulate(&mut self, decoder: &Decoder, loss: Tensor<1>) {
-        let mut graph = loss.backward();
+        self.take(decoder, &mut loss.backward());
+    }
+
+    /// Adds what a backward pass left for `decoder`'s parameters, and takes it out of the graph.
+    pub(crate) fn take(&mut self, decoder: &Decoder, graph: &mut Graph) {
         let (path, counts) = (Path::default(), decoder.trained());
-        decoder.visit(&mut Accumulator { path, counts, next: 0, buffers: &mut self.buffers, graph: &mut graph });
+        decoder.visit(&mut Accumulator { path, counts, next: 0, buffers: &mut self.buffers, graph });
     }
 
     /// Sum of the squares of all entries, added in fixed order.

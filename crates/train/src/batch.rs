@@ -7,8 +7,8 @@
 //!
 //! What follows a row's last target is not computed: nothing that counts depends on it.
 
-use burn::tensor::{Device, Tensor};
-use worldloom_model::{Decoder, Layout, token_tensor};
+use burn::tensor::{Device, Int, Tensor};
+use worldloom_model::{Decoder, Gradients, Layout, RowStatistics, token_tensor};
 use worldloom_schema::Row;
 
 /// A micro-batch, padded to its longest row with a segment of its own and weight 0.
@@ -84,11 +84,52 @@ impl Batch {
         decoder.weighted_nll(tokens, &layout, &self.targets, &self.weights, temperature)
     }
 
+    /// Adds the gradient of `Σ weight · nll` and returns its value; adds nothing where that is not finite.
+    pub(crate) fn accumulate(
+        &self,
+        decoder: &Decoder,
+        temperature: f32,
+        device: &Device,
+        gradients: &mut Gradients,
+    ) -> f64 {
+        let loss = self.loss(decoder, temperature, device);
+        let value = loss.clone().into_data().iter::<f32>().next().map_or(f64::NAN, f64::from);
+        if value.is_finite() {
+            gradients.accumulate(decoder, loss);
+        }
+        value
+    }
+
+    /// The same with the blocks computed again in the backward pass.
+    pub(crate) fn accumulate_recomputed(
+        &self,
+        decoder: &Decoder,
+        temperature: f32,
+        device: &Device,
+        gradients: &mut Gradients,
+    ) -> f64 {
+        let (tokens, layout) = self.tensors(device);
+        let (targets, weights) = (&self.targets, &self.weights);
+        f64::from(decoder.accumulate_recomputed(tokens, &layout, targets, weights, temperature, gradients))
+    }
+
+    /// Loss, entropy and place of every target whose weight is not 0, row by row, without a graph.
+    pub(crate) fn statistics(&self, decoder: &Decoder, device: &Device) -> Vec<Vec<RowStatistics>> {
+        let selected: Vec<bool> = self.weights.iter().map(|&weight| weight != 0.0).collect();
+        let (tokens, layout) = self.tensors(device);
+        let values = decoder.token_statistics(tokens, &layout, &self.targets, &selected);
+        self.by_row(&selected, &values)
+    }
+
     /// Log-prob of every target whose weight is not 0, row by row, without a graph.
     pub fn log_probs(&self, decoder: &Decoder, temperature: f32, device: &Device) -> Vec<Vec<f32>> {
         let selected: Vec<bool> = self.weights.iter().map(|&weight| weight != 0.0).collect();
         let (tokens, layout) = self.tensors(device);
         let values = decoder.token_log_probs(tokens, &layout, &self.targets, &selected, temperature);
+        self.by_row(&selected, &values)
+    }
+
+    fn by_row<T: Copy>(&self, selected: &[bool], values: &[T]) -> Vec<Vec<T>> {
         let of_row = |row: usize| {
             let range = row * self.length..(row + 1) * self.length;
             range.filter(|&at| selected[at]).map(|at| values[at]).collect()
@@ -96,21 +137,27 @@ impl Batch {
         (0..self.rows).map(of_row).collect()
     }
 
-    fn tensors(&self, device: &Device) -> (Tensor<2, burn::tensor::Int>, Layout) {
+    fn tensors(&self, device: &Device) -> (Tensor<2, Int>, Layout) {
         let layout = Layout::with_branches(&self.positions, &self.segments, &self.continues, self.length, device);
         (token_tensor(&self.tokens, self.rows, self.length, device), layout)
     }
 }
 
 /// Tokens that something is predicted from: those before the last target.
-fn predicting_length(row: &Row) -> usize {
+pub(crate) fn predicting_length(row: &Row) -> usize {
     row.weights.iter().rposition(|&weight| weight != 0.0).unwrap_or(0)
 }
 
 /// Row numbers in micro-batches: longest rows first, so that a batch pads little.
 pub(crate) fn micro_batches(rows: &[Row], rows_per_micro_batch: usize) -> Vec<Vec<usize>> {
-    let mut numbers: Vec<usize> = (0..rows.len()).collect();
-    numbers.sort_by_key(|&number| std::cmp::Reverse(predicting_length(&rows[number])));
+    let lengths: Vec<usize> = rows.iter().map(predicting_length).collect();
+    micro_batches_by(&lengths, rows_per_micro_batch)
+}
+
+/// The same from the lengths that are computed.
+pub(crate) fn micro_batches_by(lengths: &[usize], rows_per_micro_batch: usize) -> Vec<Vec<usize>> {
+    let mut numbers: Vec<usize> = (0..lengths.len()).collect();
+    numbers.sort_by_key(|&number| std::cmp::Reverse(lengths[number]));
     numbers.chunks(rows_per_micro_batch).map(<[usize]>::to_vec).collect()
 }
 

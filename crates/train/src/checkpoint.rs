@@ -21,6 +21,8 @@ const FOLDER: &str = "checkpoints";
 const KIND: &str = "checkpoint";
 const VERSION: u32 = 1;
 const STATE: &str = "state.json";
+/// What the run's data, template, tokenizer and model came from: written by whoever starts the run, copied as it is.
+pub const LINEAGE: &str = "lineage.json";
 pub(crate) const OPTIMIZER: &str = "optimizer.safetensors";
 /// Config sections that decide nothing about the result.
 const FREE_KEYS: [&str; 1] = ["checkpoints"];
@@ -31,17 +33,43 @@ const FREE_KEYS: [&str; 1] = ["checkpoints"];
 pub struct CheckpointConfig {
     /// Steps between two.
     pub every: u64,
-    /// How many stay.
+    /// How many of the newest stay.
     pub keep: usize,
+    /// Those of every so many steps stay too. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_every: Option<u64>,
+    /// Whether the one with the lowest validation loss stays too; it is made when the loss is measured. Default: no.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub keep_best: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl CheckpointConfig {
+    /// One after every so many steps, of which the newest `keep` stay.
+    pub fn new(every: u64, keep: usize) -> Self {
+        Self { every, keep, keep_every: None, keep_best: false }
+    }
+
+    /// Whether the policy keeps the `rank`-th newest, from 0.
+    fn keeps(&self, rank: usize, step: u64, best: Option<Best>) -> bool {
+        rank < self.keep
+            || self.keep_every.is_some_and(|every| step.is_multiple_of(every))
+            || (self.keep_best && best.is_some_and(|best| best.step == step))
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         if self.every == 0 {
             return Err(Error::config("checkpoints.every", "0, expected at least 1"));
         }
         if self.keep == 0 {
             return Err(Error::config("checkpoints.keep", "0, expected at least 1"));
+        }
+        if let Some(kept) = self.keep_every.filter(|&kept| kept == 0 || !kept.is_multiple_of(self.every)) {
+            let detail = format!("{kept}, expected a multiple of `every`, {}", self.every);
+            return Err(Error::config("checkpoints.keep_every", detail));
         }
         Ok(())
     }
@@ -95,7 +123,7 @@ fn differences(path: &str, before: &Value, now: &Value, changes: &mut Vec<String
 }
 
 /// Where a run stands between two steps. Order and seeds are functions of the step.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct State {
     /// Steps made.
@@ -108,6 +136,23 @@ pub(crate) struct State {
     pub(crate) trained_tokens: u64,
     /// Seed of the run.
     pub(crate) seed: u64,
+    /// Steps that changed nothing because they were not finite.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) skipped: u64,
+    /// The lowest validation loss so far.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) best: Option<Best>,
+}
+
+fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+/// The lowest validation loss of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Best {
+    pub(crate) step: u64,
+    pub(crate) value: f64,
 }
 
 /// A checkpoint that was read and found whole.
@@ -158,7 +203,7 @@ impl Checkpoints {
         check_space(&self.folder, parameters, free_space(&self.folder)?)
     }
 
-    /// Writes one and removes the oldest beyond `keep`. Weights that are not numbers are refused.
+    /// Writes one and removes those that the policy does not keep. Weights that are not numbers are refused.
     pub(crate) fn save(&self, learner: &Learner, model: &ModelConfig, state: &State) -> Result<PathBuf> {
         learner.check_weights(state.step)?;
         self.check_space(learner.decoder().num_trained() as u64)?;
@@ -174,17 +219,28 @@ impl Checkpoints {
         manifest.config = self.identity.config.clone();
         manifest.inputs = self.identity.inputs.clone();
         manifest.counts = [("step".to_string(), state.step), ("tokens".to_string(), state.tokens)].into();
+        let lineage = self.run.join(LINEAGE);
+        if lineage.exists() {
+            fs_err::copy(&lineage, writer.path().join(LINEAGE))?;
+        }
         writer.finish(manifest)?;
         fs_err::File::open(&target)?.sync_all()?;
-        self.prune()?;
+        self.prune(state.best)?;
         Ok(target)
     }
 
-    fn prune(&self) -> Result<()> {
-        for (_, folder) in self.list()?.into_iter().skip(self.config.keep) {
-            fs_err::remove_dir_all(folder)?;
+    fn prune(&self, best: Option<Best>) -> Result<()> {
+        for (rank, (step, folder)) in self.list()?.into_iter().enumerate() {
+            if !self.config.keeps(rank, step, best) {
+                fs_err::remove_dir_all(folder)?;
+            }
         }
         Ok(())
+    }
+
+    /// Whether the lowest validation loss asks for a checkpoint of its own.
+    pub(crate) fn keeps_best(&self) -> bool {
+        self.config.keep_best
     }
 
     /// Steps and folders, newest first.

@@ -1,10 +1,13 @@
 //! Where rows come from, with a key that changes when they do.
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use worldloom_model::{ModelConfig, visible_keys};
-use worldloom_schema::{Artifact, MANIFEST, Row, ShardSet, hash_file};
+use worldloom_schema::{Artifact, InputRef, MANIFEST, Row, ShardSet, hash_file};
 
+use crate::batch::predicting_length;
 use crate::error::{Error, Result};
 
 /// Rows addressed by number.
@@ -41,21 +44,77 @@ impl Rows for Vec<Row> {
     }
 }
 
+/// Rows of several artifacts, one after the other.
+struct Joined {
+    parts: Vec<Box<dyn Rows>>,
+    /// First row number of each part, and the total at the end.
+    starts: Vec<usize>,
+}
+
+impl Rows for Joined {
+    fn len(&self) -> usize {
+        self.starts.last().copied().unwrap_or(0)
+    }
+
+    fn row(&self, index: usize) -> Result<Row> {
+        let part = self.starts.partition_point(|&start| start <= index).saturating_sub(1).min(self.parts.len() - 1);
+        self.parts[part].row(index - self.starts[part])
+    }
+}
+
+/// One artifact among the rows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// What a mixture calls it; empty where it is alone.
+    pub name: String,
+    /// Where it lies; empty where there is no folder.
+    pub path: PathBuf,
+    /// Hash of its content.
+    pub key: String,
+    /// Numbers of its rows.
+    pub rows: Range<usize>,
+}
+
+/// What the making of rows lost for being too long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lost {
+    /// The folder that says so.
+    pub path: PathBuf,
+    /// Tokens that are in no row.
+    pub tokens: u64,
+    /// Tokens that were rendered.
+    pub of: u64,
+}
+
+/// What tokens and sources mean to those who made them, for measuring. The trainer knows them as numbers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Labels {
+    /// Bytes of text behind each token id.
+    pub token_bytes: Vec<u32>,
+    /// Domain by source, as rows name their sources.
+    pub domains: HashMap<String, String>,
+}
+
 /// Rows with their origin.
 pub struct Data {
     /// The rows.
     pub rows: Box<dyn Rows>,
-    /// Hash of their content.
-    pub key: String,
-    /// The folder they come from; empty where there is none.
-    pub path: PathBuf,
+    /// What they were joined from, in order; one unless [`Data::mix`] made it.
+    pub parts: Vec<Part>,
+    /// Ids that end an answer; empty: not known, and not checked.
+    pub stop_tokens: Vec<u32>,
+    /// What the making of each part lost, where its manifest says so.
+    pub lost: Vec<Lost>,
+    /// Meanings, where they are known.
+    pub labels: Option<Labels>,
 }
 
 impl Data {
     /// The shards of a folder. The hashes of a manifest are taken for true if the sizes agree.
     pub fn open(folder: &Path) -> Result<Self> {
         let rows = Box::new(ShardSet::open(folder)?);
-        Ok(Self { rows, key: key_of_shards(folder)?, path: folder.into() })
+        let lost = lost_of(folder)?.into_iter().collect();
+        Ok(Self { lost, ..Self::of(rows, key_of_shards(folder)?, folder) })
     }
 
     /// Rows in memory.
@@ -69,8 +128,49 @@ impl Data {
             hasher.update(bytemuck::cast_slice(&row.weights));
             hasher.update(bytemuck::cast_slice(&row.continues));
         }
-        Self { rows: Box::new(rows), key: hasher.finalize().to_hex()[..32].into(), path: PathBuf::new() }
+        Self::of(Box::new(rows), hasher.finalize().to_hex()[..32].into(), Path::new(""))
     }
+
+    fn of(rows: Box<dyn Rows>, key: String, path: &Path) -> Self {
+        let part = Part { name: String::new(), path: path.into(), key, rows: 0..rows.len() };
+        Self { rows, parts: vec![part], stop_tokens: Vec::new(), lost: Vec::new(), labels: None }
+    }
+
+    /// Several artifacts by name, to be mixed. Stop tokens and labels are the caller's to set.
+    pub fn mix(named: Vec<(String, Data)>) -> Self {
+        let (mut parts, mut lost, mut joined) = (Vec::new(), Vec::new(), Joined { parts: Vec::new(), starts: vec![0] });
+        for (name, data) in named {
+            let start = joined.len();
+            let rows = start..start + data.rows.len();
+            parts.extend(data.parts.into_iter().map(|part| Part { name: name.clone(), rows: rows.clone(), ..part }));
+            lost.extend(data.lost);
+            joined.starts.push(rows.end);
+            joined.parts.push(data.rows);
+        }
+        Self { rows: Box::new(joined), parts, stop_tokens: Vec::new(), lost, labels: None }
+    }
+
+    /// The parts as inputs of a run; `role` names them.
+    pub(crate) fn inputs(&self, role: &str) -> Vec<(String, InputRef)> {
+        let name =
+            |part: &Part| if part.name.is_empty() { role.to_string() } else { format!("{role} `{}`", part.name) };
+        self.parts
+            .iter()
+            .map(|part| (name(part), InputRef { path: part.path.clone(), key: part.key.clone() }))
+            .collect()
+    }
+}
+
+/// What a render says of its own losses: tokens that came in and are in no row.
+fn lost_of(folder: &Path) -> Result<Option<Lost>> {
+    if !folder.join(MANIFEST).exists() {
+        return Ok(None);
+    }
+    let counts = Artifact::open_any(folder)?.manifest.counts;
+    let Some(&of) = counts.get("tokens_rendered") else { return Ok(None) };
+    let count = |name: &str| counts.get(name).copied().unwrap_or(0);
+    let tokens = (of + count("tokens_repeated")).saturating_sub(count("tokens") + count("tokens_shared"));
+    Ok(Some(Lost { path: folder.into(), tokens, of }))
 }
 
 fn key_of_shards(folder: &Path) -> Result<String> {
@@ -95,6 +195,19 @@ fn key_of_shards(folder: &Path) -> Result<String> {
     Ok(blake3::hash(text.as_bytes()).to_hex()[..32].into())
 }
 
+/// What is known of a row without reading it again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// Its tokens.
+    pub(crate) tokens: u32,
+    /// Those with a weight above 0.
+    pub(crate) trained: u32,
+    /// Those that the decoder computes: up to the last target.
+    pub(crate) computed: u32,
+    /// Its documents.
+    pub(crate) documents: u32,
+}
+
 /// What a scan of the data found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Scan {
@@ -102,32 +215,50 @@ pub(crate) struct Scan {
     pub(crate) trained: Vec<usize>,
     /// Rows without a target.
     pub(crate) untrained: usize,
+    /// Of every row.
+    pub(crate) facts: Vec<Facts>,
+    /// Tokens that end an answer.
+    pub(crate) stop_tokens: u64,
+    /// Those of them that are targets.
+    pub(crate) stop_targets: u64,
 }
 
 /// Looks at every row once and refuses what would fail inside the decoder.
-pub(crate) fn scan(rows: &dyn Rows, model: &ModelConfig) -> Result<Scan> {
-    let (vocab_size, max_positions) = (model.vocab_size, model.max_position_embeddings);
+pub(crate) fn scan(data: &Data, model: &ModelConfig) -> Result<Scan> {
     let mut scan = Scan::default();
-    for number in 0..rows.len() {
-        let row = rows.row(number)?;
-        let wrong = |detail: String| Err(Error::Row { row: number, detail });
-        row.check().map_err(|detail| Error::Row { row: number, detail })?;
-        if let Some(token) = row.tokens.iter().find(|&&token| token as usize >= vocab_size) {
-            return wrong(format!("token id {token}, but the model's vocabulary has {vocab_size}"));
+    for number in 0..data.rows.len() {
+        let row = data.rows.row(number)?;
+        check_row(&row, model).map_err(|detail| Error::Row { row: number, detail })?;
+        let facts = Facts {
+            tokens: row.tokens.len() as u32,
+            trained: row.weights.iter().filter(|&&weight| weight > 0.0).count() as u32,
+            computed: predicting_length(&row) as u32,
+            documents: row.continues.len() as u32,
+        };
+        for (_, weight) in row.tokens.iter().zip(&row.weights).filter(|(token, _)| data.stop_tokens.contains(token)) {
+            scan.stop_tokens += 1;
+            scan.stop_targets += u64::from(*weight > 0.0);
         }
-        if let Some(position) = row.positions.iter().find(|&&position| position as usize >= max_positions) {
-            return wrong(format!("position {position}, but the model has {max_positions}"));
-        }
-        if let Err(detail) = visible_keys(&row.segments, &row.continues) {
-            return wrong(detail);
-        }
-        match row.weights.iter().any(|&weight| weight > 0.0) {
+        match facts.trained > 0 {
             true => scan.trained.push(number),
             false => scan.untrained += 1,
         }
+        scan.facts.push(facts);
     }
     if scan.trained.is_empty() {
-        return Err(Error::NoTargets { rows: rows.len() });
+        return Err(Error::NoTargets { rows: data.rows.len() });
     }
     Ok(scan)
+}
+
+fn check_row(row: &Row, model: &ModelConfig) -> std::result::Result<(), String> {
+    let (vocab_size, max_positions) = (model.vocab_size, model.max_position_embeddings);
+    row.check()?;
+    if let Some(token) = row.tokens.iter().find(|&&token| token as usize >= vocab_size) {
+        return Err(format!("token id {token}, but the model's vocabulary has {vocab_size}"));
+    }
+    if let Some(position) = row.positions.iter().find(|&&position| position as usize >= max_positions) {
+        return Err(format!("position {position}, but the model has {max_positions}"));
+    }
+    visible_keys(&row.segments, &row.continues).map(|_| ())
 }

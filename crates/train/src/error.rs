@@ -45,6 +45,12 @@ pub enum Error {
         /// Rows looked at.
         rows: usize,
     },
+    /// The rows would teach the wrong thing.
+    #[error("the data is not fit to train on: {detail}")]
+    Data {
+        /// What was found and where the limit lies.
+        detail: String,
+    },
     /// A loss, gradient or weight is not a number any more.
     #[error("step {step}: the {what} is not finite ({rows}); the last good checkpoint is untouched")]
     NonFinite {

@@ -18,12 +18,22 @@ pub(crate) struct Learner {
     seed: u64,
     /// Micro-batches of this step so far.
     micro_batches: u64,
+    /// Whether blocks are computed again in the backward pass: memory, not results.
+    pub(crate) recompute: bool,
 }
 
 impl Learner {
     pub(crate) fn new(decoder: Decoder, optimizer: Optimizer, device: &Device, seed: u64) -> Self {
         let gradients = Gradients::zeros(&decoder);
-        Self { decoder: Some(decoder), optimizer, gradients, device: device.clone(), seed, micro_batches: 0 }
+        Self {
+            decoder: Some(decoder),
+            optimizer,
+            gradients,
+            device: device.clone(),
+            seed,
+            micro_batches: 0,
+            recompute: false,
+        }
     }
 
     pub(crate) fn decoder(&self) -> &Decoder {
@@ -44,14 +54,23 @@ impl Learner {
         let masks = split_seed(split_seed(self.seed, Purpose::Mask, place.step), Purpose::Mask, self.micro_batches);
         self.micro_batches += 1;
         decoder.set_dropout(Some(masks));
-        let loss = batch.loss(decoder, temperature, &self.device);
+        let value = match self.recompute {
+            true => batch.accumulate_recomputed(decoder, temperature, &self.device, &mut self.gradients),
+            false => batch.accumulate(decoder, temperature, &self.device, &mut self.gradients),
+        };
         decoder.set_dropout(None);
-        let value = loss.clone().into_data().iter::<f32>().next().map_or(f64::NAN, f64::from);
         if !value.is_finite() {
             return Err(place.not_finite("loss"));
         }
-        self.gradients.accumulate(decoder, loss);
         Ok(value)
+    }
+
+    /// A forward and backward pass that changes nothing, so that running out of memory shows before the first step.
+    pub(crate) fn rehearse(&mut self, batch: &Batch, temperature: f32) {
+        self.start_step();
+        // What is not finite shows again in the step that it belongs to.
+        let _ = self.add(batch, temperature, &Place { step: 0, rows: "before the first step".into() });
+        self.start_step();
     }
 
     /// Clips and updates; returns the norm before clipping. Nothing has changed if the gradient is not finite.

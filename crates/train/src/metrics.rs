@@ -1,13 +1,18 @@
 //! What a run tells: metrics a step, to a file and to an observer.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::error::{Error, Result};
+use crate::events::EventFile;
+use crate::memory::Memory;
 use crate::rl::RlStepMetrics;
+use crate::validation::Validation;
 
 /// Name of the metrics file in a run's folder: one JSON object a step.
 pub(crate) const METRICS_FILE: &str = "metrics.jsonl";
@@ -21,8 +26,20 @@ pub struct Clock {
     pub tokens_per_s: f64,
 }
 
+/// Figures of the machine, apart from the rest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepClock {
+    /// Seconds the step took.
+    pub seconds: f64,
+    /// Tokens of the step (context and targets, without padding) over those seconds.
+    pub tokens_per_s: f64,
+    /// Resident bytes of the process, where the system says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+}
+
 /// One step of a supervised stage.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct StepMetrics {
     /// Updates made so far, from 1.
     pub step: u64,
@@ -38,11 +55,32 @@ pub struct StepMetrics {
     pub tokens: u64,
     /// Tokens with a weight above 0.
     pub trained_tokens: u64,
+    /// Share of the places in its micro-batches that hold padding.
+    pub padding: f64,
+    /// Tokens by part of a mixture; empty where there is none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub parts: BTreeMap<String, u64>,
+    /// Whether it changed no weight, because its loss or gradient was not finite.
+    #[serde(skip_serializing_if = "is_false")]
+    pub skipped: bool,
+    /// Figures that jumped.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<String>,
     /// `Σ w·nll / Σ w` over the validation rows after the update, where this step measured it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_loss: Option<f64>,
+    /// More about the validation rows, where this step measured it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation: Option<Validation>,
     /// Wall-clock figures.
-    pub clock: Clock,
+    pub clock: StepClock,
+    /// Numbers of its rows; not in the file, for messages.
+    #[serde(skip)]
+    pub row_numbers: Vec<usize>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// What is known when a run starts.
@@ -66,6 +104,9 @@ pub struct StartInfo {
 pub trait Observer {
     /// Before the first step of this call.
     fn on_start(&mut self, _info: &StartInfo) {}
+
+    /// Before and after the largest micro-batch of a supervised stage goes through once, before its first step.
+    fn on_memory(&mut self, _memory: &Memory) {}
 
     /// After a step of a supervised stage.
     fn on_step(&mut self, _metrics: &StepMetrics) {}
@@ -100,6 +141,9 @@ impl Control<'_> {
 pub(crate) struct MetricsFile {
     path: PathBuf,
     file: fs_err::File,
+    events: EventFile,
+    /// The steps that were there.
+    lines: Vec<Value>,
 }
 
 impl MetricsFile {
@@ -119,13 +163,21 @@ impl MetricsFile {
             fs_err::rename(&partial, &path)?;
         }
         let file = fs_err::OpenOptions::new().create(true).append(true).open(&path)?;
-        Ok(Self { path, file })
+        let lines: Vec<Value> = kept.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let events = EventFile::create(folder, &lines)?;
+        Ok(Self { path, file, events, lines })
+    }
+
+    /// The steps that were there when the file was opened.
+    pub(crate) fn lines(&self) -> &[Value] {
+        &self.lines
     }
 
     pub(crate) fn push(&mut self, metrics: &impl Serialize) -> Result<()> {
         let line = serde_json::to_string(metrics).map_err(|error| Error::file(&self.path, error))?;
-        self.file.write_all((line + "\n").as_bytes())?;
-        Ok(())
+        self.file.write_all(format!("{line}\n").as_bytes())?;
+        let value: Value = serde_json::from_str(&line).map_err(|error| Error::file(&self.path, error))?;
+        self.events.push(&value)
     }
 
     /// Makes the lines so far survive a power cut; called before a checkpoint becomes visible.
@@ -136,7 +188,7 @@ impl MetricsFile {
 
 /// The step of a whole line; none for the torn last line of a killed run.
 fn step_of(line: &str) -> Option<u64> {
-    let value: serde_json::Value = serde_json::from_str(line.strip_suffix('\n')?).ok()?;
+    let value: Value = serde_json::from_str(line.strip_suffix('\n')?).ok()?;
     value["step"].as_u64()
 }
 

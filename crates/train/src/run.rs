@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use worldloom_model::{Decoder, LoraConfig, ModelConfig, SaveDType};
 use worldloom_schema::InputRef;
 
-use crate::checkpoint::{CheckpointConfig, Checkpoints, Identity, OPTIMIZER, State, write_json};
+use crate::checkpoint::{Best, CheckpointConfig, Checkpoints, Identity, OPTIMIZER, State, write_json};
 use crate::error::Result;
 use crate::learner::Learner;
 use crate::metrics::{Control, MetricsFile};
@@ -101,9 +101,18 @@ impl Run {
         Ok(Self { learner, state, metrics, model: job.model, checkpoints, out: job.out.into(), saved })
     }
 
-    /// Saves after a step if one is due.
+    /// Saves after a step if one is due, or if it is the best so far and such a one is kept.
     pub(crate) fn save_if_due(&mut self, last: u64, control: &mut Control<'_>) -> Result<()> {
-        if self.checkpoints.is_due(self.state.step, last) { self.save(control) } else { Ok(()) }
+        let is_best = self.state.best.is_some_and(|best| best.step == self.state.step);
+        let is_due = self.checkpoints.is_due(self.state.step, last) || (is_best && self.checkpoints.keeps_best());
+        if is_due { self.save(control) } else { Ok(()) }
+    }
+
+    /// Remembers the step if its validation loss is the lowest so far; one that is not finite never is.
+    pub(crate) fn note_measured(&mut self, loss: f64) {
+        if loss.is_finite() && self.state.best.is_none_or(|best| loss < best.value) {
+            self.state.best = Some(Best { step: self.state.step, value: loss });
+        }
     }
 
     /// Saves unless this step is saved already.
@@ -120,6 +129,7 @@ impl Run {
 
     /// Writes `model/` whole, with the adapters folded in and beside it where there are any, and the report.
     pub(crate) fn finish(&self, report: &Report) -> Result<()> {
+        self.checkpoints.check_space(self.learner.decoder().num_parameters() as u64 / 3)?;
         let adapter = self.out.join(ADAPTER);
         if self.learner.decoder().is_adapted() {
             self.learner.decoder().save_adapter(&adapter, BASE)?;

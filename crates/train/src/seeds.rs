@@ -13,6 +13,8 @@ pub enum Purpose {
     Sampling,
     /// Random masks.
     Mask,
+    /// Order inside one part of a mixture.
+    Part,
 }
 
 impl Purpose {
@@ -23,6 +25,7 @@ impl Purpose {
             Purpose::Init => "init",
             Purpose::Sampling => "sampling",
             Purpose::Mask => "mask",
+            Purpose::Part => "part",
         }
     }
 }

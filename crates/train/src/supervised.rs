@@ -3,23 +3,26 @@
 //! The loss of a step is `Σ w·nll / Σ w` over all its rows. The denominator is known before the first backward pass, so
 //! micro-batches and a shorter last step change nothing but rounding.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use worldloom_model::{LoraConfig, ModelConfig};
-use worldloom_schema::{InputRef, Row};
+use worldloom_model::{LoraConfig, ModelConfig, training_memory};
+use worldloom_schema::Row;
 
 use crate::batch::{Batch, micro_batches};
 use crate::checkpoint::CheckpointConfig;
 use crate::data::{Data, scan};
 use crate::error::{Error, Result};
+use crate::guard::{GuardConfig, Recent};
 use crate::learner::Place;
-use crate::metrics::{Clock, Control, StartInfo, StepMetrics};
+use crate::memory::{Memory, resident_bytes};
+use crate::metrics::{Control, StartInfo, StepClock, StepMetrics};
 use crate::optimizer::OptimizerConfig;
-use crate::order::Order;
+use crate::plan::{Curriculum, Plan, read};
 use crate::run::{Job, Report, Run, Settings};
 use crate::schedule::Schedule;
-use crate::seeds::{Purpose, split_seed};
+use crate::validation::measure;
 
 /// A supervised stage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,6 +36,20 @@ pub struct StageConfig {
     pub rows_per_step: usize,
     /// Rows that go through the decoder at once: memory, not results.
     pub rows_per_micro_batch: usize,
+    /// Whether blocks are computed again in the backward pass: a quarter more time, far less memory, the same results.
+    /// Default: no.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub recompute: bool,
+    /// Share of the run's tokens (context and targets) by the names of the rows, where there are several; they need not
+    /// add up to 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mixture: Option<BTreeMap<String, f64>>,
+    /// Sorted epochs first. Default: every epoch at random.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curriculum: Option<Curriculum>,
+    /// What is refused, flagged and let pass.
+    #[serde(default, skip_serializing_if = "GuardConfig::is_default")]
+    pub guards: GuardConfig,
     /// Seed of order and held-out rows.
     pub seed: u64,
     /// Adapters in place of the weights; without it, every weight is trained.
@@ -72,60 +89,17 @@ impl StageConfig {
             return Err(Error::config("validation.every", "0, expected at least 1"));
         }
         self.optimizer.check()?;
-        self.checkpoints.check()
+        self.guards.check()?;
+        self.checkpoints.check()?;
+        if self.checkpoints.keep_best && self.validation.is_none() {
+            return Err(Error::config("checkpoints.keep_best", "true, but nothing is measured without `validation`"));
+        }
+        Ok(())
     }
 }
 
-/// Which rows are drawn when.
-struct Plan {
-    /// Numbers of the rows that are trained on.
-    trained: Vec<usize>,
-    untrained_rows: usize,
-    held_out: Vec<usize>,
-    order: Order,
-    /// Rows drawn over the whole run.
-    draws: u64,
-    rows_per_step: u64,
-    steps: u64,
-}
-
-impl Plan {
-    fn new(config: &StageConfig, model: &ModelConfig, data: &Data, has_validation_data: bool) -> Result<Self> {
-        let found = scan(data.rows.as_ref(), model)?;
-        let wanted = config.validation.and_then(|validation| validation.held_out_rows).unwrap_or(0);
-        if config.validation.is_some() && (wanted > 0) == has_validation_data {
-            let detail = "give either validation data or a number of rows above 0";
-            return Err(Error::config("validation.held_out_rows", detail));
-        }
-        if wanted >= found.trained.len() {
-            let detail = format!("{wanted} of {} rows with targets: none is left to train on", found.trained.len());
-            return Err(Error::config("validation.held_out_rows", detail));
-        }
-        let pick = Order::new(found.trained.len(), split_seed(config.seed, Purpose::HeldOut, 0));
-        let mut held_out: Vec<usize> = (0..wanted as u64).map(|at| found.trained[pick.at(at)]).collect();
-        held_out.sort_unstable();
-        let trained: Vec<usize> =
-            found.trained.into_iter().filter(|number| held_out.binary_search(number).is_err()).collect();
-        let rows_per_step = config.rows_per_step as u64;
-        let draws = match (config.steps, config.epochs) {
-            (Some(steps), None) if steps > 0 => steps * rows_per_step,
-            (None, Some(epochs)) if epochs > 0.0 && epochs.is_finite() => {
-                ((epochs * trained.len() as f64).round() as u64).max(1)
-            }
-            _ => return Err(Error::config("steps", "give either `steps` or `epochs`, above 0")),
-        };
-        let steps = draws.div_ceil(rows_per_step);
-        config.schedule.check(steps)?;
-        let order = Order::new(trained.len(), config.seed);
-        Ok(Self { trained, untrained_rows: found.untrained, held_out, order, draws, rows_per_step, steps })
-    }
-
-    /// Numbers of the rows of a step, from 0.
-    fn rows_of(&self, step: u64) -> Vec<usize> {
-        let from = step * self.rows_per_step;
-        let to = (from + self.rows_per_step).min(self.draws);
-        (from..to).map(|position| self.trained[self.order.at(position)]).collect()
-    }
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// Trains on `data`. Called again on the same folder, it goes on; the files it leaves are the same.
@@ -137,11 +111,14 @@ pub fn run(
     control: &mut Control<'_>,
 ) -> Result<Report> {
     config.check()?;
-    let plan = Plan::new(config, &job.model, data, validation.is_some())?;
+    let found = scan(data, &job.model)?;
+    config.guards.check_data(data, &found)?;
+    let plan = Plan::new(config, data, found, validation.is_some())?;
     let (validation_data, validation_rows) = match validation {
-        Some(other) => (other, scan(other.rows.as_ref(), &job.model)?.trained),
+        Some(other) => (other, scan(other, &job.model)?.trained),
         None => (data, plan.held_out.clone()),
     };
+    let model = job.model.clone();
     let mut run = open(config, job, data, validation)?;
     control.observer.on_start(&StartInfo {
         steps: plan.steps,
@@ -151,6 +128,10 @@ pub fn run(
         untrained_rows: plan.untrained_rows as u64,
         validation_rows: validation_rows.len() as u64,
     });
+    if run.state.step < plan.steps {
+        rehearse(config, &mut run, &plan, data, &model, control)?;
+    }
+    let mut watch = Watch::resume(&run);
     let mut last = None;
     while run.state.step < plan.steps {
         if control.is_stopped() {
@@ -158,9 +139,13 @@ pub fn run(
             return Ok(report(&run, &plan, true, last));
         }
         let mut metrics = train_step(config, &mut run, &plan, data)?;
+        watch.flag(&mut metrics, config.guards.spike);
         let is_measured = |every: u64| metrics.step.is_multiple_of(every) || metrics.step == plan.steps;
         if config.validation.is_some_and(|validation| is_measured(validation.every)) {
-            metrics.validation_loss = Some(validation_loss(config, &run, validation_data, &validation_rows)?);
+            let measured = measure(&run.learner, validation_data, &validation_rows, config.rows_per_micro_batch)?;
+            metrics.validation_loss = Some(measured.all.loss);
+            run.note_measured(measured.all.loss);
+            metrics.validation = Some(measured);
         }
         run.metrics.push(&metrics)?;
         control.observer.on_step(&metrics);
@@ -174,40 +159,92 @@ pub fn run(
 
 fn open(config: &StageConfig, job: Job<'_>, data: &Data, validation: Option<&Data>) -> Result<Run> {
     let resolved = serde_json::to_value(config).map_err(|error| Error::config("", error.to_string()))?;
-    let input = |data: &Data| InputRef { path: data.path.clone(), key: data.key.clone() };
-    let mut inputs = std::collections::BTreeMap::from([("data".to_string(), input(data))]);
-    if let Some(validation) = validation {
-        inputs.insert("validation data".into(), input(validation));
-    }
+    let mut inputs: BTreeMap<_, _> = data.inputs("data").into_iter().collect();
+    inputs.extend(validation.iter().flat_map(|data| data.inputs("validation data")));
     let settings = Settings {
         optimizer: &config.optimizer,
         checkpoints: config.checkpoints,
         seed: config.seed,
         lora: config.lora.as_ref(),
     };
-    Run::open(job, resolved, inputs, settings)
+    let mut run = Run::open(job, resolved, inputs, settings)?;
+    run.learner.recompute = config.recompute;
+    Ok(run)
+}
+
+/// The largest micro-batch once forward and backward, thrown away: what does not fit fails now and not in an hour. What is
+/// expected is told before.
+fn rehearse(
+    config: &StageConfig,
+    run: &mut Run,
+    plan: &Plan,
+    data: &Data,
+    model: &ModelConfig,
+    control: &mut Control<'_>,
+) -> Result<()> {
+    let rows = read(data, &plan.largest_micro_batch(config.rows_per_micro_batch))?;
+    let denominator: f64 = rows.iter().map(Row::total_weight).sum();
+    let batch = Batch::new(&rows.iter().collect::<Vec<_>>(), denominator);
+    let (trained, tokens) = (run.learner.decoder().num_trained() as u64, batch.tokens.len());
+    let estimate = training_memory(model, trained, tokens, config.recompute, &run.learner.device);
+    let expected = Memory { estimate, tokens: tokens as u64, resident: None };
+    control.observer.on_memory(&expected);
+    run.learner.rehearse(&batch, 1.0);
+    control.observer.on_memory(&Memory { resident: resident_bytes(), ..expected });
+    Ok(())
+}
+
+/// The guards of a run on the way.
+#[derive(Default)]
+struct Watch {
+    losses: Recent,
+    norms: Recent,
+}
+
+impl Watch {
+    /// As it was after the steps that the metrics file holds.
+    fn resume(run: &Run) -> Self {
+        let mut watch = Self::default();
+        for step in run.metrics.lines() {
+            let value = |name: &str| step[name].as_f64().unwrap_or(f64::NAN);
+            watch.losses.is_spike(value("loss"), f64::INFINITY);
+            watch.norms.is_spike(value("grad_norm"), f64::INFINITY);
+        }
+        watch
+    }
+
+    fn flag(&mut self, metrics: &mut StepMetrics, deviations: f64) {
+        let (loss, norm) = (metrics.loss, metrics.grad_norm);
+        for (name, value, recent) in [("loss", loss, &mut self.losses), ("gradient norm", norm, &mut self.norms)] {
+            if recent.is_spike(value, deviations) {
+                tracing::warn!(step = metrics.step, value, rows = ?metrics.row_numbers, "the {name} jumped");
+                metrics.flags.push(name.into());
+            }
+        }
+    }
 }
 
 fn train_step(config: &StageConfig, run: &mut Run, plan: &Plan, data: &Data) -> Result<StepMetrics> {
     let started = Instant::now();
     let numbers = plan.rows_of(run.state.step);
-    let rows = numbers.iter().map(|&number| data.rows.row(number)).collect::<Result<Vec<Row>>>()?;
-    let denominator: f64 = rows.iter().map(Row::total_weight).sum();
+    let rows = read(data, &numbers)?;
     let place = Place::rows(run.state.step + 1, &numbers);
-    run.learner.start_step();
-    let mut loss = 0.0;
-    for micro_batch in micro_batches(&rows, config.rows_per_micro_batch) {
-        let rows: Vec<&Row> = micro_batch.iter().map(|&at| &rows[at]).collect();
-        loss += run.learner.add(&Batch::new(&rows, denominator), 1.0, &place)?;
-    }
     let learning_rate = config.schedule.rate(config.optimizer.learning_rate, run.state.step, plan.steps);
-    let grad_norm = run.learner.update(learning_rate, &place)?;
+    let (loss, grad_norm, skipped) = match try_step(config, run, &rows, learning_rate, &place) {
+        Ok((loss, grad_norm)) => (loss, grad_norm, false),
+        Err(error @ Error::NonFinite { .. }) if run.state.skipped < config.guards.skip_steps => {
+            tracing::warn!(%error, skipped = run.state.skipped + 1, budget = config.guards.skip_steps, "step skipped");
+            (f64::NAN, f64::NAN, true)
+        }
+        Err(error) => return Err(error),
+    };
     let tokens = rows.iter().map(|row| row.tokens.len() as u64).sum();
     let trained_tokens = rows.iter().flat_map(|row| &row.weights).filter(|&&weight| weight > 0.0).count() as u64;
     run.state.step += 1;
     run.state.cursor += rows.len() as u64;
     run.state.tokens += tokens;
     run.state.trained_tokens += trained_tokens;
+    run.state.skipped += u64::from(skipped);
     let seconds = started.elapsed().as_secs_f64();
     Ok(StepMetrics {
         step: run.state.step,
@@ -217,34 +254,46 @@ fn train_step(config: &StageConfig, run: &mut Run, plan: &Plan, data: &Data) -> 
         rows: rows.len() as u64,
         tokens,
         trained_tokens,
+        padding: plan.padding(&numbers, config.rows_per_micro_batch),
+        parts: plan.tokens_by_part(numbers.iter().copied()),
+        skipped,
+        flags: Vec::new(),
         validation_loss: None,
-        clock: Clock { seconds, tokens_per_s: tokens as f64 / seconds },
+        validation: None,
+        clock: StepClock { seconds, tokens_per_s: tokens as f64 / seconds, memory_bytes: resident_bytes() },
+        row_numbers: numbers,
     })
 }
 
-/// `Σ w·nll / Σ w` over rows, weighted by tokens and not by batches.
-fn validation_loss(config: &StageConfig, run: &Run, data: &Data, numbers: &[usize]) -> Result<f64> {
-    let rows = numbers.iter().map(|&number| data.rows.row(number)).collect::<Result<Vec<Row>>>()?;
-    let (mut sum, mut denominator) = (0.0, 0.0);
-    for micro_batch in micro_batches(&rows, config.rows_per_micro_batch) {
+/// Loss and gradient norm of an update; no weight has changed where one of them is not finite.
+fn try_step(
+    config: &StageConfig,
+    run: &mut Run,
+    rows: &[Row],
+    learning_rate: f64,
+    place: &Place<'_>,
+) -> Result<(f64, f64)> {
+    let denominator: f64 = rows.iter().map(Row::total_weight).sum();
+    run.learner.start_step();
+    let mut loss = 0.0;
+    for micro_batch in micro_batches(rows, config.rows_per_micro_batch) {
         let rows: Vec<&Row> = micro_batch.iter().map(|&at| &rows[at]).collect();
-        let log_probs = Batch::new(&rows, 1.0).log_probs(run.learner.decoder(), 1.0, &run.learner.device);
-        for (row, log_probs) in rows.iter().zip(log_probs) {
-            let weights = row.weights.iter().filter(|&&weight| weight != 0.0);
-            sum -= weights.zip(log_probs).map(|(&w, log_prob)| f64::from(w) * f64::from(log_prob)).sum::<f64>();
-            denominator += row.total_weight();
-        }
+        loss += run.learner.add(&Batch::new(&rows, denominator), 1.0, place)?;
     }
-    Ok(sum / denominator)
+    Ok((loss, run.learner.update(learning_rate, place)?))
 }
 
 fn report(run: &Run, plan: &Plan, is_stopped: bool, last: Option<StepMetrics>) -> Report {
-    let mut figures = std::collections::BTreeMap::new();
+    let mut figures = BTreeMap::new();
     if let Some(last) = last {
         figures.insert("loss".to_string(), last.loss);
         figures.extend(last.validation_loss.map(|loss| ("validation_loss".to_string(), loss)));
+        if let Some(measured) = last.validation {
+            figures.extend(measured.all.bits_per_byte.map(|bits| ("validation_bits_per_byte".to_string(), bits)));
+            figures.insert("validation_exact".into(), measured.all.exact);
+        }
     }
-    let counts = [
+    let mut counts: BTreeMap<String, u64> = [
         ("steps", run.state.step),
         ("rows", plan.trained.len() as u64),
         ("untrained_rows", plan.untrained_rows as u64),
@@ -252,7 +301,20 @@ fn report(run: &Run, plan: &Plan, is_stopped: bool, last: Option<StepMetrics>) -
         ("rows_drawn", run.state.cursor),
         ("tokens", run.state.tokens),
         ("trained_tokens", run.state.trained_tokens),
-    ];
-    let counts = counts.into_iter().map(|(name, count)| (name.to_string(), count)).collect();
+    ]
+    .into_iter()
+    .map(|(name, count)| (name.to_string(), count))
+    .collect();
+    if run.state.skipped > 0 {
+        counts.insert("skipped_steps".into(), run.state.skipped);
+    }
+    for (name, tokens) in plan.realised(run.state.cursor) {
+        figures.insert(format!("mixture.{name}"), tokens as f64 / run.state.tokens.max(1) as f64);
+        counts.insert(format!("tokens of {name}"), tokens);
+    }
+    if let Some(best) = run.state.best {
+        figures.insert("best_validation_loss".into(), best.value);
+        counts.insert("best_step".into(), best.step);
+    }
     Report { steps: run.state.step, is_stopped, figures, counts }
 }

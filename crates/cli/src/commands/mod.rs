@@ -3,18 +3,21 @@
 pub(crate) mod bench;
 mod explain;
 pub(crate) mod horizon;
+mod forecast;
 mod inspect;
 mod model;
 mod pipelines;
 mod record;
 pub(crate) mod serve;
 pub(crate) mod simulate;
+mod report;
 mod step;
 pub(crate) mod world;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use anyhow::Result;
 use clap::ArgMatches;
@@ -35,12 +38,15 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     start_log(matches.get_count("verbose"));
-    let stop = Arc::new(AtomicBool::new(false));
+    let (stop, code) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(130)));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The first signal asks running work to save and stop; a second one ends the process at once.
-        let second = signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop));
+        // The first signal asks running work to save and stop; a second one ends the process at once. The exit code is
+        // the shell's for the signal: 130 or 143.
+        let own = 128 + signal;
+        let second = signal_hook::flag::register_conditional_shutdown(signal, own, Arc::clone(&stop));
+        let named = signal_hook::flag::register_usize(signal, Arc::clone(&code), own as usize);
         let first = signal_hook::flag::register(signal, Arc::clone(&stop));
-        if second.and(first).is_err() {
+        if second.and(named).and(first).is_err() {
             tracing::warn!(signal, "cannot listen for the signal");
         }
     }
@@ -51,7 +57,7 @@ pub(crate) fn main() -> ExitCode {
             print_error(&error);
             let is_user_error = error.chain().any(|cause| cause.is::<UserError>());
             match stop.load(Ordering::Relaxed) {
-                true => ExitCode::from(130),
+                true => ExitCode::from(code.load(Ordering::Relaxed) as u8),
                 false => ExitCode::from(if is_user_error { 2 } else { 1 }),
             }
         }
@@ -64,6 +70,7 @@ fn run(matches: &ArgMatches, stop: &Arc<AtomicBool>) -> Result<()> {
         "run" => pipelines::run_pipeline(matches, stop),
         "plan" => pipelines::print_plan(matches),
         "record" => record::record(matches),
+        "report" if matches.get_one::<PathBuf>("RUN").is_some() => report::report_run(matches),
         "inspect" => match matches.subcommand() {
             Some(("model", matches)) => model::inspect_model(matches),
             _ => inspect::inspect(matches),

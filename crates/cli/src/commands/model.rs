@@ -7,6 +7,7 @@ use clap::ArgMatches;
 use worldloom_model::{LoraConfig, ModelSummary, summarise};
 
 use crate::device::open_device;
+use crate::progress::{grouped, size};
 
 /// Tensors that are passed over, of which a person wants to see the names.
 const SHOWN: usize = 12;
@@ -58,34 +59,4 @@ fn print(summary: &ModelSummary, lora: &LoraConfig) {
     let adapters = format!("rank {}, {} parameters trained", lora.rank, grouped(memory.adapter_parameters));
     line("  LoRA", &format!("{:>10}  {adapters}, activations {}", size(memory.lora), size(memory.activations)));
     line("  full training", &format!("{:>10}  weights, gradient and two moments, activations", size(memory.training)));
-}
-
-/// 1234567 as 1,234,567.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let with_commas = digits.char_indices().flat_map(|(at, digit)| {
-        let comma = (at > 0 && (digits.len() - at).is_multiple_of(3)).then_some(',');
-        comma.into_iter().chain([digit])
-    });
-    with_commas.collect()
-}
-
-fn size(bytes: u64) -> String {
-    let bytes = bytes as f64;
-    match bytes {
-        b if b < 1024.0 * 1024.0 => format!("{:.1} KiB", b / 1024.0),
-        b if b < 1024.0 * 1024.0 * 1024.0 => format!("{:.1} MiB", b / (1024.0 * 1024.0)),
-        b => format!("{:.2} GiB", b / (1024.0 * 1024.0 * 1024.0)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_and_sizes_read_as_people_write_them() {
-        assert_eq!([0, 999, 1000, 134_515_008].map(grouped), ["0", "999", "1,000", "134,515,008"]);
-        assert_eq!([512, 3 << 20, 5 << 29].map(size), ["0.5 KiB", "3.0 MiB", "2.50 GiB"]);
-    }
 }

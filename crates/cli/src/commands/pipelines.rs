@@ -7,13 +7,14 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::ArgMatches;
 
+use super::forecast::forecast;
 use crate::config::UserError;
-use crate::pipeline::{Pipeline, Planned, plan, run};
+use crate::pipeline::{Missing, Pipeline, Planned, Reason, plan, run};
 use crate::progress::duration;
 
 pub(super) fn run_pipeline(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
     let started = Instant::now();
-    let (pipeline, planned) = planned(matches)?;
+    let (pipeline, planned) = planned(matches, Missing::Refused)?;
     eprintln!("{}: {} steps{}", pipeline.name, planned.len(), describe(&pipeline));
     let made = run(&planned, stop)?;
     let seconds = duration(started.elapsed().as_secs_f64());
@@ -28,20 +29,28 @@ pub(super) fn run_pipeline(matches: &ArgMatches, stop: &AtomicBool) -> Result<()
 }
 
 pub(super) fn print_plan(matches: &ArgMatches) -> Result<()> {
-    let (pipeline, planned) = planned(matches)?;
+    let (pipeline, planned) = planned(matches, Missing::Shown)?;
     println!("{}{}", pipeline.name, describe(&pipeline));
+    let file = matches.get_one::<PathBuf>("PIPELINE").cloned().unwrap_or_default();
     let width = planned.iter().map(|step| step.name.len()).max().unwrap_or(0);
     let mut runs = 0;
     for step in &planned {
         runs += usize::from(step.reason.is_some());
-        let what = step.reason.as_ref().map_or("done".to_string(), |reason| format!("runs: {reason}"));
+        let what = match &step.reason {
+            None => "done".to_string(),
+            Some(reason @ Reason::Waits(_)) => reason.to_string(),
+            Some(reason) => format!("runs: {reason}"),
+        };
         println!("  {:width$}  {:14}  {what}  ({})", step.name, step.step.name(), step.folder.display());
+        for line in forecast(step, &planned, file.parent().unwrap_or(Path::new(".")))? {
+            println!("  {:width$}  {:14}  {line}", "", "");
+        }
     }
     println!("{runs} of {} steps would run", planned.len());
     Ok(())
 }
 
-fn planned(matches: &ArgMatches) -> Result<(Pipeline, Vec<Planned>)> {
+fn planned(matches: &ArgMatches, missing: Missing) -> Result<(Pipeline, Vec<Planned>)> {
     let file = matches.get_one::<PathBuf>("PIPELINE").map(PathBuf::as_path).unwrap_or(Path::new(""));
     let runs = matches.get_one::<PathBuf>("runs").map(PathBuf::as_path).unwrap_or(Path::new("runs"));
     let settings: Vec<String> = matches.get_many("set").unwrap_or_default().cloned().collect();
@@ -49,7 +58,7 @@ fn planned(matches: &ArgMatches) -> Result<(Pipeline, Vec<Planned>)> {
     if pipeline.step.is_empty() {
         return Err(UserError::new(format!("`{}` has no steps", file.display())).into());
     }
-    let planned = plan(&pipeline, file, runs)?;
+    let planned = plan(&pipeline, file, runs, missing)?;
     Ok((pipeline, planned))
 }
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use serde::Deserialize;
 
-pub(crate) use plan::{Planned, external, plan, step_key};
-pub(crate) use run::{run, run_step};
+pub(crate) use plan::{Missing, Planned, Reason, external, plan, step_key};
+pub(crate) use run::{code_revision, run, run_step};
 
 use crate::config::{UserError, read_toml, typed};
 

@@ -23,9 +23,20 @@ pub(crate) struct Planned {
     pub(crate) reason: Option<Reason>,
 }
 
+/// What happens where an input is missing that no step makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missing {
+    /// It is an error.
+    Refused,
+    /// The step waits for it.
+    Shown,
+}
+
 /// Why a step runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Reason {
+    /// These inputs are not there, and no step makes them.
+    Waits(Vec<String>),
     /// Nothing of this step is there.
     New,
     /// A run of it was interrupted.
@@ -37,6 +48,7 @@ pub(crate) enum Reason {
 impl std::fmt::Display for Reason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
+            Reason::Waits(inputs) => write!(f, "waits: {}", inputs.join(", ")),
             Reason::New => f.write_str("not made yet"),
             Reason::Unfinished => f.write_str("interrupted, continues"),
             Reason::Changed(what) => write!(f, "changed: {}", what.join(", ")),
@@ -45,7 +57,7 @@ impl std::fmt::Display for Reason {
 }
 
 /// Resolves all steps of a pipeline.
-pub(crate) fn plan(pipeline: &Pipeline, pipeline_file: &Path, runs: &Path) -> Result<Vec<Planned>> {
+pub(crate) fn plan(pipeline: &Pipeline, pipeline_file: &Path, runs: &Path, missing: Missing) -> Result<Vec<Planned>> {
     let base = pipeline_file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut planned: Vec<Planned> = Vec::new();
     for spec in &pipeline.step {
@@ -57,17 +69,39 @@ pub(crate) fn plan(pipeline: &Pipeline, pipeline_file: &Path, runs: &Path) -> Re
         };
         merge(&mut table, spec.config.clone());
         let config = step.resolve(&table, base, &origin)?;
-        let mut inputs = BTreeMap::new();
+        let (mut inputs, mut absent) = (BTreeMap::new(), Vec::new());
         for (role, input) in &spec.inputs {
             check_role(step, role, &origin)?;
             let earlier = planned.iter().find(|planned| planned.name == *input);
             let reference = match earlier {
                 Some(made) => InputRef { path: made.folder.clone(), key: made.key.clone() },
+                None if missing == Missing::Shown && !base.join(input).exists() => {
+                    absent.push(format!("`{input}` is not there"));
+                    InputRef { path: base.join(input), key: "missing".into() }
+                }
                 None => external(&base.join(input)).with_context(|| format!("{origin}, input `{role}`"))?,
             };
             inputs.insert(role.clone(), reference);
         }
-        planned.push(planned_step(&spec.name, step, config, inputs, &runs.join(&pipeline.name), &origin)?);
+        if let Err(error) = step.external_inputs(&config)
+            && missing == Missing::Shown
+        {
+            absent.push(error.to_string());
+        }
+        let folder = runs.join(&pipeline.name);
+        let mut made = match absent.is_empty() {
+            true => planned_step(&spec.name, step, config, inputs, &folder, &origin)?,
+            // Nothing that has this key can be there.
+            false => {
+                let (key, reason) = (hash_json(&json!([spec.name, config])), None);
+                let folder = folder.join(format!("{}-waits", spec.name));
+                Planned { name: spec.name.clone(), step, config, inputs, key, folder, reason }
+            }
+        };
+        if !absent.is_empty() {
+            made.reason = Some(Reason::Waits(absent));
+        }
+        planned.push(made);
     }
     Ok(planned)
 }

@@ -98,6 +98,6 @@ fn lock(folder: &Path) -> Result<fs_err::File> {
 }
 
 /// Version and revision of the program, recorded in manifests.
-fn code_revision() -> String {
+pub(crate) fn code_revision() -> String {
     format!("{} {}", env!("CARGO_PKG_VERSION"), env!("WORLDLOOM_REVISION")).trim().into()
 }

@@ -7,6 +7,9 @@ mod evaluate;
 mod export;
 mod import;
 mod ingest;
+mod labels;
+mod lineage;
+mod live;
 mod model;
 mod report;
 mod rl;
@@ -25,6 +28,7 @@ use worldloom_model::SaveDType;
 use worldloom_schema::InputRef;
 
 pub(crate) use ingest::store_access;
+pub(crate) use model::planned_shape;
 
 use crate::config::{UserError, nearest};
 use crate::progress::Progress;

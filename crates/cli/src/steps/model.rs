@@ -45,6 +45,36 @@ struct InitConfig {
     start: Start,
 }
 
+impl InitConfig {
+    fn model_config(&self, vocab_size: usize, eos_token: Option<u32>) -> Result<ModelConfig> {
+        let config = json!({
+            "architectures": ["Qwen3ForCausalLM"],
+            "model_type": "qwen3",
+            "vocab_size": vocab_size,
+            "hidden_size": self.hidden_size,
+            "intermediate_size": self.intermediate_size,
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_attention_heads": self.num_attention_heads,
+            "num_key_value_heads": self.num_key_value_heads,
+            "head_dim": self.head_dim,
+            "max_position_embeddings": self.max_position_embeddings,
+            "rope_theta": self.rope_theta,
+            "rms_norm_eps": 1e-6,
+            "tie_word_embeddings": self.tie_word_embeddings,
+            "initializer_range": self.initializer_range,
+            "hidden_act": "silu",
+            "attention_bias": false,
+            "eos_token_id": eos_token,
+        });
+        ModelConfig::from_json(&config.to_string()).context("the model's shape")
+    }
+}
+
+/// The shape that `model init` would make of its resolved config.
+pub(crate) fn planned_shape(config: &Value, vocab_size: usize) -> Result<ModelConfig> {
+    serde_json::from_value::<InitConfig>(config.clone())?.model_config(vocab_size, None)
+}
+
 fn rope_theta() -> f64 {
     10_000.0
 }
@@ -88,26 +118,7 @@ impl Step for Init {
         let folder = context.input("tokenizer")?;
         let tokenizer = Tokenizer::open(&folder.join("tokenizer.json"))?;
         let stops = tokenizer.stop_tokens();
-        let config = json!({
-            "architectures": ["Qwen3ForCausalLM"],
-            "model_type": "qwen3",
-            "vocab_size": tokenizer.vocab_size(),
-            "hidden_size": shape.hidden_size,
-            "intermediate_size": shape.intermediate_size,
-            "num_hidden_layers": shape.num_hidden_layers,
-            "num_attention_heads": shape.num_attention_heads,
-            "num_key_value_heads": shape.num_key_value_heads,
-            "head_dim": shape.head_dim,
-            "max_position_embeddings": shape.max_position_embeddings,
-            "rope_theta": shape.rope_theta,
-            "rms_norm_eps": 1e-6,
-            "tie_word_embeddings": shape.tie_word_embeddings,
-            "initializer_range": shape.initializer_range,
-            "hidden_act": "silu",
-            "attention_bias": false,
-            "eos_token_id": stops.first(),
-        });
-        let config = ModelConfig::from_json(&config.to_string()).context("the model's shape")?;
+        let config = shape.model_config(tokenizer.vocab_size(), stops.first().copied())?;
         let decoder =
             Decoder::init_from(&config, shape.seed, shape.start, &open_device()).context("the model's start")?;
         worldloom_model::save(&decoder, &config, &context.out, SaveDType::F32)?;

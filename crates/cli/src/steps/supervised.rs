@@ -7,8 +7,12 @@ use serde_json::Value;
 use worldloom_train::Data;
 use worldloom_train::supervised::{self, StageConfig};
 
+use super::labels::{labels, stop_tokens};
 use super::training::train;
-use super::{Counts, Role, Step, StepContext, resolve_as};
+use super::{Counts, Role, Step, StepContext, model_folder, resolve_as};
+
+/// Roles of rows beside the first.
+const MORE_ROWS: [&str; 4] = ["rows-2", "rows-3", "rows-4", "rows-5"];
 
 /// A supervised stage.
 pub(super) struct Supervised {
@@ -33,6 +37,10 @@ impl Step for Supervised {
         const ROLES: &[Role] = &[
             Role::required("model", None, "artifact of `model init` or of a training, or a folder with `config.json`"),
             Role::required("rows", Some("rendered"), "artifact of `render`"),
+            Role::optional("rows-2", Some("rendered"), "more rows, for the key `mixture`"),
+            Role::optional("rows-3", Some("rendered"), "more rows, for the key `mixture`"),
+            Role::optional("rows-4", Some("rendered"), "more rows, for the key `mixture`"),
+            Role::optional("rows-5", Some("rendered"), "more rows, for the key `mixture`"),
             Role::optional("validation", Some("rendered"), "artifact of `render` with rows to measure on"),
         ];
         ROLES
@@ -47,9 +55,29 @@ impl Step for Supervised {
     }
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
-        let rows = Data::open(context.input("rows")?)?;
-        let validation = context.optional("validation").map(Data::open).transpose()?;
         let config: StageConfig = context.config()?;
+        let named = MORE_ROWS.iter().filter_map(|role| Some((*role, context.optional(role)?)));
+        let all: Vec<(&str, &Path)> = [("rows", context.input("rows")?)].into_iter().chain(named).collect();
+        let mut rows = open_rows(&all)?;
+        rows.stop_tokens = stop_tokens(&model_folder(context.input("model")?))?;
+        let mut validation = context.optional("validation").map(Data::open).transpose()?;
+        if config.validation.is_some() {
+            let from: Vec<&Path> =
+                all.iter().map(|(_, folder)| *folder).chain(context.optional("validation")).collect();
+            let labels = labels(&model_folder(context.input("model")?), &from)?;
+            validation.as_mut().unwrap_or(&mut rows).labels = labels;
+        }
         train(context, |job, control| Ok(supervised::run(&config, job, &rows, validation.as_ref(), control)?))
+    }
+}
+
+/// Rows of one artifact, or of several by their roles.
+fn open_rows(named: &[(&str, &Path)]) -> Result<Data> {
+    match named {
+        [(_, folder)] => Ok(Data::open(folder)?),
+        _ => {
+            let parts = named.iter().map(|(role, folder)| Ok((role.to_string(), Data::open(folder)?)));
+            Ok(Data::mix(parts.collect::<Result<_>>()?))
+        }
     }
 }

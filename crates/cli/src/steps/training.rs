@@ -1,13 +1,15 @@
-//! What the training steps have in common: the model they start from, the bar, the way they stop and end.
+//! What the training steps have in common: the model they start from, what they show, the way they stop and end.
 
 use anyhow::Result;
 use worldloom_train::rl::RlStepMetrics;
-use worldloom_train::{Control, Job, Observer, Report, StartInfo, StepMetrics};
+use worldloom_train::{Control, Job, Memory, Observer, Report, StartInfo, StepMetrics};
 
+use super::lineage::write_lineage;
+use super::live::Live;
 use super::{Counts, StepContext, copy_tokenizer, model_folder};
 use crate::config::UserError;
 use crate::device::open_device;
-use crate::progress::Progress;
+use crate::progress::{Progress, size};
 
 /// Loads the step's `model`, trains it with `run`, and puts the tokenizer beside the trained one.
 pub(super) fn train(
@@ -17,9 +19,11 @@ pub(super) fn train(
     let device = open_device().autodiff();
     let from = model_folder(context.input("model")?);
     let (decoder, model) = worldloom_model::load(&from, &device)?;
-    let mut watch = Watch { progress: context.progress, steps: 0 };
+    write_lineage(context)?;
+    let mut watch = Watch { progress: context.progress, live: None, steps: 0 };
     let mut control = Control { observer: &mut watch, stop: context.stop };
     let report = run(Job { decoder, model, out: &context.out, device: &device }, &mut control)?;
+    drop(watch);
     if report.is_stopped {
         let error = UserError::new(format!("stopped after step {}, its checkpoint is saved", report.steps));
         return Err(error.hint("the same command goes on from there").into());
@@ -28,9 +32,10 @@ pub(super) fn train(
     Ok(report.counts)
 }
 
-/// Shows the figures of a step beside the bar.
+/// Shows steps: a live view on a terminal, a line now and then elsewhere.
 struct Watch<'a> {
     progress: &'a Progress,
+    live: Option<Live>,
     steps: u64,
 }
 
@@ -38,14 +43,46 @@ impl Observer for Watch<'_> {
     fn on_start(&mut self, info: &StartInfo) {
         self.steps = info.steps;
         if info.done > 0 {
-            eprintln!("  goes on after step {} of {}", info.done, info.steps);
+            self.progress.say(&format!("  goes on after step {} of {}\n", info.done, info.steps));
         }
     }
 
+    fn on_memory(&mut self, memory: &Memory) {
+        let estimate = memory.estimate;
+        let Some(resident) = memory.resident else {
+            self.progress.say(&format!(
+                "  memory: about {} for micro-batches of {} tokens (weights {}, gradients {}, moments {}, backward {})\n",
+                size(estimate.total()),
+                memory.tokens,
+                size(estimate.weights),
+                size(estimate.gradients),
+                size(estimate.moments),
+                size(estimate.backward)
+            ));
+            if let Some(available) = available_bytes().filter(|&available| available < estimate.total()) {
+                let available = size(available);
+                self.progress.say(&format!(
+                    "  warning: this machine has {available} free: take fewer rows_per_micro_batch, recompute, or lora\n"
+                ));
+            }
+            return;
+        };
+        self.progress.say(&format!("  memory: {} taken after the largest micro-batch\n", size(resident)));
+        self.live = Live::open(self.progress.label(), self.steps);
+    }
+
     fn on_step(&mut self, metrics: &StepMetrics) {
+        if let Some(live) = &mut self.live {
+            live.show(metrics);
+            return;
+        }
         self.progress.update_with(metrics.step, self.steps, || {
             let validation = metrics.validation_loss.map(|loss| format!(" validation {loss:.3}")).unwrap_or_default();
-            format!("loss {:.3}{validation} {:.0} tokens/s", metrics.loss, metrics.clock.tokens_per_s)
+            let memory = metrics.clock.memory_bytes.map(|bytes| format!(" {}", size(bytes))).unwrap_or_default();
+            format!(
+                "loss {:.3}{validation} norm {:.2} rate {:.1e} {:.0} tokens/s{memory}",
+                metrics.loss, metrics.grad_norm, metrics.learning_rate, metrics.clock.tokens_per_s
+            )
         });
     }
 
@@ -55,4 +92,11 @@ impl Observer for Watch<'_> {
             format!("reward {reward:.2} faults {faults:.1} % length {:.0}", metrics.response_length)
         });
     }
+}
+
+/// Memory that the system could give, where it says.
+fn available_bytes() -> Option<u64> {
+    let text = fs_err::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
 }

@@ -363,4 +363,15 @@ impl<B: Kernels + DecoderOps, C: CheckpointStrategy> DecoderOps for Autodiff<B, 
             }
         }
     }
+
+    fn row_statistics(
+        hidden: Float<Self>,
+        weight: Float<Self>,
+        targets: IntTensor<Self>,
+        row_weights: Float<Self>,
+        temperature: f32,
+    ) -> Float<Self> {
+        let [hidden, weight, row_weights] = [hidden, weight, row_weights].map(|tensor| tensor.into_primitive());
+        Float::<Self>::new(B::row_statistics_forward(&hidden, &weight, &targets, &row_weights, temperature))
+    }
 }

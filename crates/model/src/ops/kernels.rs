@@ -103,6 +103,14 @@ pub trait Kernels: Backend {
         row_weights: &Float<Self>,
         temperature: f32,
     ) -> [Float<Self>; 3];
+    /// Loss, entropy and whether the target is the most probable (1 or 0) of each row, `[rows, 3]`.
+    fn row_statistics_forward(
+        hidden: &Float<Self>,
+        weight: &Float<Self>,
+        targets: &IntTensor<Self>,
+        row_weights: &Float<Self>,
+        temperature: f32,
+    ) -> Float<Self>;
     /// `x` times the first element of `by`.
     fn scale_by_first(x: Float<Self>, by: &Float<Self>) -> Float<Self>;
 }
@@ -166,6 +174,14 @@ pub trait DecoderOps: Backend {
     ) -> FloatTensor<Self>;
     /// The total, which carries the gradient, followed by each row's loss, which does not.
     fn linear_cross_entropy(
+        hidden: FloatTensor<Self>,
+        weight: FloatTensor<Self>,
+        targets: IntTensor<Self>,
+        row_weights: FloatTensor<Self>,
+        temperature: f32,
+    ) -> FloatTensor<Self>;
+    /// See [`super::row_statistics`].
+    fn row_statistics(
         hidden: FloatTensor<Self>,
         weight: FloatTensor<Self>,
         targets: IntTensor<Self>,

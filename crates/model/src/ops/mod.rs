@@ -228,3 +228,21 @@ pub fn linear_cross_entropy(hidden: Tensor<2>, weight: Tensor<2>, targets: RowTa
     ));
     RowLoss { nll: total_then_rows.clone().inner().narrow(0, 1, rows), total: total_then_rows.narrow(0, 0, 1) }
 }
+
+/// Loss, entropy and whether the target is the most probable token (1 or 0) of each row, without a graph; zeros where the
+/// weight is 0. In chunks, as [`linear_cross_entropy`].
+///
+/// # Shapes
+/// - `hidden`: `[rows, hidden]`
+/// - `weight`: `[vocabulary, hidden]`
+/// - output: `[rows, 3]`
+pub fn row_statistics(hidden: Tensor<2>, weight: Tensor<2>, targets: RowTargets) -> Tensor<2> {
+    let statistics: Tensor<2> = Tensor::from_dispatch(<Dispatch as DecoderOps>::row_statistics(
+        hidden.into_dispatch(),
+        weight.into_dispatch(),
+        targets.tokens.into_dispatch(),
+        targets.weights.into_dispatch(),
+        targets.temperature,
+    ));
+    statistics.inner()
+}

@@ -11,6 +11,7 @@ mod gradients;
 mod isolation;
 mod lora;
 mod ops;
+mod recompute;
 mod smollm2;
 mod summary;
 mod support;

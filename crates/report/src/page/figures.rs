@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::html::{escape, grouped};
 use crate::run::Stage;
 
-/// A figure: its title, the metrics in it (a trailing dot takes all names below) and whether its axis starts at 0.
+/// A figure: its title, the metrics in it (a trailing dot takes all names below, a star any one name) and whether its axis starts at 0.
 struct Figure {
     title: &'static str,
     metrics: &'static [(&'static str, &'static str)],
@@ -18,8 +18,19 @@ struct Figure {
 }
 
 /// Figures in order; one without any of its metrics is left out. A prefix takes what no other figure names.
-const FIGURES: [Figure; 9] = [
+const FIGURES: [Figure; 16] = [
     Figure { title: "loss", metrics: &[("loss", "training"), ("validation_loss", "validation")], from_zero: false },
+    Figure { title: "validation loss by domain", metrics: &[("validation.domains.*.loss", "")], from_zero: false },
+    Figure { title: "bits per byte", metrics: &[("validation.bits_per_byte", "validation")], from_zero: false },
+    Figure {
+        title: "answers that greedy decoding gives exactly, share",
+        metrics: &[("validation.exact", "validation")],
+        from_zero: true,
+    },
+    Figure { title: "gradient norm", metrics: &[("grad_norm", "before clipping")], from_zero: true },
+    Figure { title: "learning rate", metrics: &[("learning_rate", "rate")], from_zero: true },
+    Figure { title: "tokens by part of the mixture", metrics: &[("parts.", "")], from_zero: true },
+    Figure { title: "tokens a second", metrics: &[("clock.tokens_per_s", "tokens/s")], from_zero: true },
     Figure { title: "mean reward, 0–25", metrics: &[("reward_mean", "reward")], from_zero: true },
     Figure {
         title: "faults and groups without signal, share",
@@ -100,7 +111,10 @@ fn lines(figure: &Figure, curves: &Curves) -> Vec<Line> {
     let is_named = |full: &str| FIGURES.iter().flat_map(|figure| figure.metrics).any(|(metric, _)| *metric == full);
     let mut lines = Vec::new();
     for (metric, name) in figure.metrics {
-        if metric.ends_with('.') {
+        if let Some((before, after)) = metric.split_once('*') {
+            let matching = curves.names(before).into_iter().filter(|full| full.ends_with(after));
+            lines.extend(matching.filter_map(|full| named(&full, &full[before.len()..full.len() - after.len()])));
+        } else if metric.ends_with('.') {
             let rest = curves.names(metric).into_iter().filter(|full| !is_named(full));
             lines.extend(rest.filter_map(|full| named(&full, &full[metric.len()..])));
         } else {

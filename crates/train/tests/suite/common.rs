@@ -8,8 +8,8 @@ use worldloom_model::{Decoder, ModelConfig};
 use worldloom_schema::Row;
 use worldloom_train::supervised::{self, StageConfig, ValidationConfig};
 use worldloom_train::{
-    CheckpointConfig, Control, Data, Error, Job, Observer, OptimizerConfig, Report, Schedule, Shape, Silent,
-    StepMetrics,
+    CheckpointConfig, Control, Data, Error, GuardConfig, Job, Observer, OptimizerConfig, Report, Schedule, Shape,
+    Silent, StepMetrics,
 };
 
 pub(crate) const VOCABULARY: u32 = 24;
@@ -73,11 +73,15 @@ pub(crate) fn stage(steps: u64) -> StageConfig {
         epochs: None,
         rows_per_step: 4,
         rows_per_micro_batch: 4,
+        recompute: false,
+        mixture: None,
+        curriculum: None,
+        guards: GuardConfig::default(),
         seed: 11,
         lora: None,
         optimizer: OptimizerConfig::new(3e-3, 0.1, 1.0),
         schedule: Schedule { shape: Shape::Cosine, warmup_steps: 2, floor: Some(0.1), decay_steps: None },
-        checkpoints: CheckpointConfig { every: 3, keep: 2 },
+        checkpoints: CheckpointConfig::new(3, 2),
         validation: Some(ValidationConfig { every: 4, held_out_rows: Some(2) }),
     }
 }
@@ -108,12 +112,21 @@ pub(crate) fn train_until(
     out: &Path,
     stop_after: Option<u64>,
 ) -> Result<(Report, Vec<StepMetrics>), Error> {
+    train_on(config, &Data::from_rows(rows), out, stop_after)
+}
+
+pub(crate) fn train_on(
+    config: &StageConfig,
+    data: &Data,
+    out: &Path,
+    stop_after: Option<u64>,
+) -> Result<(Report, Vec<StepMetrics>), Error> {
     let stop = AtomicBool::new(false);
     let mut recorder = Recorder { steps: Vec::new(), stop_after, stop: &stop };
     let device = device();
     let job = Job { decoder: decoder(), model: model_config(), out, device: &device };
     let mut control = Control { observer: &mut recorder, stop: &stop };
-    let report = supervised::run(config, job, &Data::from_rows(rows), None, &mut control)?;
+    let report = supervised::run(config, job, data, None, &mut control)?;
     Ok((report, recorder.steps))
 }
 

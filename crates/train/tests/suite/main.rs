@@ -3,7 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod adamw;
+mod chaos;
 mod common;
+mod guards;
+mod keeping;
+mod laws;
 mod lora;
 mod objective;
 mod refusals;

@@ -87,7 +87,7 @@ fn changed_data_config_or_weights_are_refused_with_what_changed() {
 fn overflowing(every: u64) -> StageConfig {
     StageConfig {
         optimizer: OptimizerConfig { beta1: 0.0, ..OptimizerConfig::new(4e38, 0.0, 1.0) },
-        checkpoints: worldloom_train::CheckpointConfig { every, keep: 1 },
+        checkpoints: worldloom_train::CheckpointConfig::new(every, 1),
         validation: None,
         ..stage(9)
     }
@@ -145,7 +145,7 @@ fn shards_and_their_hash_come_from_a_folder() {
     let second = Data::open(folder.path()).unwrap();
     assert_eq!((first.rows.len(), second.rows.len()), (3, 5));
     assert_eq!(second.rows.row(4).unwrap(), rows(2)[1]);
-    assert_ne!(first.key, second.key);
+    assert_ne!(first.parts[0].key, second.parts[0].key);
 }
 
 #[test]

@@ -177,13 +177,13 @@ fn a_run_whose_checkpoints_are_all_damaged_says_so() {
 fn only_so_many_checkpoints_stay_and_the_last_step_has_one() {
     let config = stage(STEPS);
     assert_eq!(checkpoints(straight(&config).path()), ["step-000009", "step-000010"]);
-    let one = worldloom_train::CheckpointConfig { every: 100, keep: 1 };
+    let one = worldloom_train::CheckpointConfig::new(100, 1);
     assert_eq!(checkpoints(straight(&StageConfig { checkpoints: one, ..config }).path()), ["step-000010"]);
 }
 
 #[test]
 fn how_often_checkpoints_are_made_changes_nothing_else() {
-    let rare = worldloom_train::CheckpointConfig { every: 7, keep: 1 };
+    let rare = worldloom_train::CheckpointConfig::new(7, 1);
     let (first, second) = (straight(&stage(STEPS)), straight(&StageConfig { checkpoints: rare, ..stage(STEPS) }));
     assert_same_run(first.path(), second.path());
 }

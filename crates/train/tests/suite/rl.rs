@@ -126,7 +126,7 @@ fn config(steps: u64) -> RlConfig {
         lora: None,
         optimizer: OptimizerConfig::new(3e-3, 0.0, 1.0),
         schedule: Schedule { shape: Shape::Constant, warmup_steps: 0, floor: None, decay_steps: None },
-        checkpoints: CheckpointConfig { every: 2, keep: 2 },
+        checkpoints: CheckpointConfig::new(2, 2),
         max_fault_share_at_start: 0.5,
         max_unavailable_share: 1.0,
         max_log_prob_gap: 1e-4,

@@ -253,6 +253,25 @@ impl Kernels for Flex {
         [total_then_rows(loss), like(gradients.hidden, hidden), like(gradients.weight, weight)]
     }
 
+    fn row_statistics_forward(
+        hidden: &FlexTensor,
+        weight: &FlexTensor,
+        targets: &FlexTensor,
+        row_weights: &FlexTensor,
+        temperature: f32,
+    ) -> FlexTensor {
+        let targets = Targets { tokens: &integers(targets), weights: &floats(row_weights), temperature };
+        let found = kernels::cross_entropy::linear_cross_entropy_statistics(
+            &floats(hidden),
+            &floats(weight),
+            last(weight),
+            targets,
+        );
+        let rows = found.len();
+        let numbers = found.into_iter().flat_map(|row| [row.nll, row.entropy, f32::from(u8::from(row.is_top))]);
+        tensor(numbers.collect(), &[rows, 3])
+    }
+
     fn scale_by_first(mut x: FlexTensor, by: &FlexTensor) -> FlexTensor {
         let factor = floats(by)[0];
         if factor != 1.0 {
@@ -334,6 +353,16 @@ impl DecoderOps for Flex {
         temperature: f32,
     ) -> Float<Self> {
         Self::linear_cross_entropy_forward(&hidden, &weight, &targets, &row_weights, temperature)
+    }
+
+    fn row_statistics(
+        hidden: Float<Self>,
+        weight: Float<Self>,
+        targets: IntTensor<Self>,
+        row_weights: Float<Self>,
+        temperature: f32,
+    ) -> Float<Self> {
+        Self::row_statistics_forward(&hidden, &weight, &targets, &row_weights, temperature)
     }
 }
 
