@@ -2,15 +2,15 @@
 
 pub(crate) mod bench;
 mod explain;
-pub(crate) mod horizon;
 mod forecast;
+pub(crate) mod horizon;
 mod inspect;
 mod model;
 mod pipelines;
 mod record;
+mod report;
 pub(crate) mod serve;
 pub(crate) mod simulate;
-mod report;
 mod step;
 pub(crate) mod world;
 
