@@ -3,7 +3,7 @@
 use worldloom_schema::{ObservationKind, Trajectory};
 
 use crate::error::Result;
-use crate::layout::{OBSERVATION_MARKER, TAG_INSTRUCTION, user_turn};
+use crate::layout::{OBSERVATION_MARKER, user_turn};
 use crate::renderer::RL_VERSION;
 use crate::template::Templates;
 
@@ -33,7 +33,7 @@ pub fn bench_turn(templates: &Templates, trajectory: &Trajectory, turn: usize) -
     let current_prompt = prompts.last().cloned().unwrap_or_default();
     if let Some(last) = prompts.last_mut() {
         last.push_str("\n\n");
-        last.push_str(TAG_INSTRUCTION);
+        last.push_str(templates.tag_instruction());
     }
     let responses = shown.iter().map(|turn| format!("{OBSERVATION_MARKER}{}", turn.observation)).collect();
     Ok(Some(BenchTurn { system, prompts, responses, current_prompt }))

@@ -1,6 +1,6 @@
 //! A conversation as a prompt, written as the models were trained to read it.
 
-use worldloom_render::{ContextReason, Control, Document, OBSERVATION_MARKER, Reason, Rendered, Role, TAG_INSTRUCTION};
+use worldloom_render::{ContextReason, Control, Document, OBSERVATION_MARKER, Reason, Rendered, Role};
 
 use crate::error::Result;
 use crate::model::{Asked, WorldModel};
@@ -12,26 +12,27 @@ impl WorldModel {
     /// its tags as tags, and an observation is encoded apart from its marker. So a conversation that spells out a turn
     /// gives the very tokens of [`render_prompt`](worldloom_render::Renderer::render_prompt).
     pub fn chat_prompt(&self, messages: &[(Role, &str)], asked: Asked) -> Result<Option<Vec<u32>>> {
-        let document = chat_document(messages, asked);
+        let document = chat_document(messages, asked, self.renderer().templates().tag_instruction());
         Ok(self.renderer().encode(&document)?.map(|Rendered { tokens, .. }| tokens))
     }
 }
 
-fn chat_document(messages: &[(Role, &str)], asked: Asked) -> Document {
+fn chat_document(messages: &[(Role, &str)], asked: Asked, tag_instruction: &str) -> Document {
     let mut document = Document::default();
     let reason = Reason::Context(ContextReason::Action);
     for &(role, text) in messages {
         match role {
             Role::System => document.message(role, text, ContextReason::Prompt),
-            Role::User => match text.strip_suffix(TAG_INSTRUCTION) {
+            Role::User => match text.strip_suffix(tag_instruction) {
                 Some(before) => {
                     document.open_message(role, before.strip_suffix("\n\n").unwrap_or(before), ContextReason::Action);
                     document.words("\n\n", reason);
-                    document.words(TAG_INSTRUCTION, reason);
+                    document.words(tag_instruction, reason);
                     document.close(reason);
                 }
                 None => document.message(role, text, ContextReason::Action),
             },
+            Role::Tool => document.message(role, text, ContextReason::Action),
             Role::Assistant => {
                 let history = Reason::Context(ContextReason::History);
                 document.open_answer();
