@@ -17,11 +17,13 @@ mod error;
 mod extract;
 mod guard;
 mod metrics;
+mod next_state;
 mod reward;
 mod rewarder;
 mod rubric;
 mod rule;
 mod text;
+pub mod verify;
 
 pub use agreement::{rank_agreement, rank_agreement_interval};
 pub use bootstrap::{Interval, clustered_mean, paired_difference};
@@ -30,6 +32,7 @@ pub use error::{Error, Result};
 pub use extract::{CLOSE_TAG, Extraction, Fault, OPEN_TAG, extract, extract_untagged};
 pub use guard::{GuardConfig, Hack, inspect};
 pub use metrics::{Metrics, measure};
+pub use next_state::{Form, change_f1, change_f1_of, is_same_state, units};
 pub use reward::{
     Mixing, NamedReward, RewardConfig, RewardParts, Unavailable, Verdict, judge_completion, judge_extraction,
 };

@@ -12,6 +12,7 @@ mod report;
 mod rl;
 mod supervised;
 mod training;
+mod verifier;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -130,6 +131,7 @@ pub(crate) const STEPS: &[&dyn Step] = &[
     &import::ImportGguf,
     &supervised::Supervised { name: "train cpt", about: "Continued pretraining on token shards" },
     &supervised::Supervised { name: "train sft", about: "Supervised fine-tuning on token shards" },
+    &verifier::VerifierBuild,
     &rl::Rl,
     &export::Export,
     &evaluate::EvaluatePool,
