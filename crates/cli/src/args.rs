@@ -156,6 +156,7 @@ fn group_about(group: &str) -> &'static str {
         "tokenizer" => "Make tokenizers",
         "model" => "Make models",
         "import" => "Read models that other programs wrote",
+        "verifier" => "Make verifiers of predictions",
         "train" => "Train a stage: cpt, sft or rl",
         "evaluate" => "Measure predictions",
         _ => "",

@@ -26,6 +26,14 @@ pub enum Error {
         /// Their sum.
         found: f64,
     },
+    /// A verifier cannot be used.
+    #[error("verifier `{prompt_id}`: {detail}")]
+    Verifier {
+        /// Its prompt, or the file.
+        prompt_id: String,
+        /// What is wrong.
+        detail: String,
+    },
     /// Prompts of a judge cannot be used.
     #[error("judge prompts `{path}`: {detail}")]
     Prompts {

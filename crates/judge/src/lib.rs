@@ -19,11 +19,13 @@ mod extract;
 mod guard;
 mod metrics;
 mod observed;
+mod next_state;
 mod reward;
 mod rewarder;
 mod rubric;
 mod rule;
 mod text;
+pub mod verify;
 
 pub use agreement::{rank_agreement, rank_agreement_interval};
 pub use bootstrap::{Interval, clustered_mean, paired_difference};
@@ -33,6 +35,7 @@ pub use extract::{CLOSE_TAG, Extraction, Fault, OPEN_TAG, extract, extract_untag
 pub use guard::{GuardConfig, Hack, inspect};
 pub use metrics::{Metrics, measure};
 pub use observed::{Observed, error_class, observe};
+pub use next_state::{Form, change_f1, change_f1_of, is_same_state, units};
 pub use reward::{
     Mixing, NamedReward, RewardConfig, RewardParts, Unavailable, Verdict, judge_completion, judge_extraction,
 };

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::extract::{Extraction, Fault, extract};
 use crate::guard::Hack;
+use crate::next_state::change_f1_of;
 use crate::rubric::{Dimension, Judge, JudgeContext, JudgeOutcome, JudgeQuery, Scores};
 use crate::rule::Rule;
 use crate::text::{exact_match, line_f1, normalised_match};
@@ -40,6 +41,8 @@ pub enum NamedReward {
     Normalised,
     /// F1 over lines.
     LineF1,
+    /// F1 over what changed since the last observation, in units of the truth's form.
+    ChangeF1,
     /// Length of the shorter over that of the longer, prediction against truth.
     LengthRatio,
     /// One dimension of the rubric, five times over.
@@ -61,6 +64,7 @@ impl NamedReward {
             NamedReward::Exact => "reward_exact",
             NamedReward::Normalised => "reward_normalised",
             NamedReward::LineF1 => "reward_line_f1",
+            NamedReward::ChangeF1 => "reward_change_f1",
             NamedReward::LengthRatio => "reward_length_ratio",
             NamedReward::Format => "reward_format",
             NamedReward::Factuality => "reward_factuality",
@@ -79,6 +83,7 @@ impl NamedReward {
             NamedReward::Exact => of(exact_match(truth, prediction)),
             NamedReward::Normalised => of(normalised_match(truth, prediction)),
             NamedReward::LineF1 => Some(FULL_REWARD * line_f1(truth, prediction).f1),
+            NamedReward::ChangeF1 => Some(FULL_REWARD * change_f1_of(query)),
             NamedReward::LengthRatio => {
                 let (one, other) = (truth.chars().count().max(1) as f64, prediction.chars().count().max(1) as f64);
                 Some(FULL_REWARD * one.min(other) / one.max(other))

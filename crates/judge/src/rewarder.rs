@@ -6,6 +6,7 @@ use crate::reward::{RewardConfig, Unavailable, Verdict, share_of};
 use crate::rubric::{Judge, JudgeContext, JudgeOutcome, JudgeQuery, Scores};
 use crate::rule::Rule;
 use crate::text::normalised_match;
+use crate::verify::Verifier;
 
 /// A completion to be rewarded.
 #[derive(Debug, Clone)]
@@ -18,6 +19,8 @@ pub struct Candidate<'a> {
     pub truth: &'a str,
     /// What was found in the completion.
     pub extraction: Extraction,
+    /// The prompt's verifier, where it has one.
+    pub verifier: Option<&'a Verifier>,
 }
 
 /// A verdict with what the second judge said, where it was asked.
@@ -102,7 +105,7 @@ impl Rewarder {
     }
 
     fn verdict(&self, candidate: &Candidate<'_>, query: &JudgeQuery<'_>, outcome: JudgeOutcome) -> Verdict {
-        let matched = self.rule.matched(query.truth, query.prediction);
+        let matched = self.rule.matched_with(candidate.verifier, query.truth, query.prediction);
         match self.config.reward(candidate.prompt_id, query, outcome.scores(), matched) {
             Some(parts) => Verdict::Scored(parts),
             None => Verdict::Unavailable(Unavailable::of(outcome)),
@@ -110,7 +113,7 @@ impl Rewarder {
     }
 
     fn least(&self, candidate: &Candidate<'_>, query: &JudgeQuery<'_>) -> Verdict {
-        let matched = self.rule.matched(query.truth, query.prediction).map(|_| 0.0);
+        let matched = self.rule.matched_with(candidate.verifier, query.truth, query.prediction).map(|_| 0.0);
         let parts = self.config.reward(candidate.prompt_id, query, Some(Scores::LEAST), matched);
         parts.map_or(Verdict::Unavailable(Unavailable::NoAnswer), Verdict::Scored)
     }
@@ -176,7 +179,7 @@ mod tests {
             action: "cat notes",
         };
         let extraction = Extraction::Observation(prediction.into());
-        Candidate { prompt_id: "p#1", context, truth: "fig\nplum\npear", extraction }
+        Candidate { prompt_id: "p#1", context, truth: "fig\nplum\npear", extraction, verifier: None }
     }
 
     #[test]

@@ -130,6 +130,18 @@ impl JudgeConfig {
         self
     }
 
+    /// Files and folders that decide its scores.
+    pub fn paths(&self) -> Vec<&Path> {
+        match self {
+            JudgeConfig::Builtin {} => Vec::new(),
+            JudgeConfig::Http { asking, .. } => asking.prompts.as_deref().into_iter().collect(),
+            JudgeConfig::Local { model, asking, .. } => {
+                [model.as_path()].into_iter().chain(asking.prompts.as_deref()).collect()
+            }
+            JudgeConfig::Ensemble { judges, .. } => judges.iter().flat_map(JudgeConfig::paths).collect(),
+        }
+    }
+
     /// Makes the judge.
     pub fn open(&self, place: &JudgePlace<'_>) -> Result<Box<dyn Judge>> {
         Ok(match self {

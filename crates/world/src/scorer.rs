@@ -1,7 +1,10 @@
 //! Scores RL's completions: tokens to text, text to prediction, prediction to reward.
 
+use std::collections::BTreeMap;
+
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use worldloom_judge::verify::Verifier;
 use worldloom_judge::{
     Candidate, GuardConfig, Judge, JudgeContext, RewardConfig, Rewarded, Rewarder, Rule, Verdict, extract,
     rank_agreement,
@@ -52,6 +55,7 @@ pub struct JudgeScorer {
     rewarder: Rewarder,
     renderer: Renderer,
     prompts: Vec<Prompt>,
+    verifiers: BTreeMap<String, Verifier>,
     /// Rubrics of both judges where both gave one.
     both: Vec<(f64, f64)>,
 }
@@ -60,12 +64,18 @@ impl JudgeScorer {
     /// `prompts` in the order in which the trainer has them. The judges are those of the configuration, opened.
     pub fn new(config: ScorerConfig, renderer: Renderer, judge: Box<dyn Judge>, prompts: Vec<Prompt>) -> Result<Self> {
         let rewarder = Rewarder::new(config.reward, config.rule, judge)?.with_guard(config.guard);
-        Ok(Self { rewarder, renderer, prompts, both: Vec::new() })
+        Ok(Self { rewarder, renderer, prompts, verifiers: BTreeMap::new(), both: Vec::new() })
     }
 
     /// With a second judge on a share of the samples.
     pub fn with_second(self, judge: Box<dyn Judge>, share: f64) -> Self {
         Self { rewarder: self.rewarder.with_second(judge, share), ..self }
+    }
+
+    /// With verifiers of prompts; those of other prompts do nothing.
+    pub fn with_verifiers(self, verifiers: Vec<Verifier>) -> Self {
+        let by_prompt = verifiers.into_iter().map(|verifier| (verifier.prompt_id.clone(), verifier));
+        Self { verifiers: by_prompt.collect(), ..self }
     }
 
     fn prompt(&self, prompt: usize) -> Result<&Prompt> {
@@ -116,6 +126,7 @@ impl Scorer for JudgeScorer {
                 context,
                 truth: &prompt.observation,
                 extraction: extract(&text, completion.stopped),
+                verifier: self.verifiers.get(&prompt.prompt_id),
             })
         };
         let candidates: Vec<Candidate<'_>> = completions.par_iter().map(candidate).collect::<Result<_>>()?;

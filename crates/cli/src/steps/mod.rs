@@ -15,6 +15,7 @@ mod report;
 mod rl;
 mod supervised;
 mod training;
+mod verifier;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -134,6 +135,7 @@ pub(crate) const STEPS: &[&dyn Step] = &[
     &import::ImportGguf,
     &supervised::Supervised { name: "train cpt", about: "Continued pretraining on token shards" },
     &supervised::Supervised { name: "train sft", about: "Supervised fine-tuning on token shards" },
+    &verifier::VerifierBuild,
     &rl::Rl,
     &export::Export,
     &evaluate::EvaluatePool,

@@ -4,15 +4,18 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
+use worldloom_judge::verify::{VERIFIER_FILE, read_verifiers};
 use worldloom_render::{Renderer, Templates, Tokenizer};
 use worldloom_schema::{PROMPT_FILE, Prompt, read_table};
 use worldloom_train::rl::{self, Partners, RlConfig};
 use worldloom_world::{GeneratorSampler, JudgePlace, JudgeScorer, ScorerConfig, rl_prompts};
 
 use super::training::train;
-use super::{Counts, Role, Step, StepContext, model_folder, resolve_as};
+use super::{Counts, Role, Step, StepContext, model_folder};
+use crate::config::{resolved, typed};
 use crate::device::open_device;
+use crate::pipeline::external;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,18 +46,28 @@ impl Step for Rl {
         const ROLES: &[Role] = &[
             Role::required("model", None, "artifact of `train sft`, or a folder with `config.json`"),
             Role::required("prompts", Some("rendered"), "artifact of `render` for stage rl"),
+            Role::optional("verifiers", Some("verifiers"), "artifact of `verifier build`, for the rule"),
         ];
         ROLES
     }
 
     fn resolve(&self, table: &toml::Table, base: &Path, origin: &str) -> Result<Value> {
-        let mut config: StepConfig = serde_json::from_value(resolve_as::<StepConfig>(table, origin)?)?;
+        let mut config: StepConfig = typed(table, origin)?;
         let ScorerConfig { judge, second, .. } = &mut config.scorer;
         *judge = std::mem::take(judge).from_base(base);
         if let Some(second) = second {
             second.judge = std::mem::take(&mut second.judge).from_base(base);
         }
-        Ok(serde_json::to_value(config)?)
+        resolved(&config)
+    }
+
+    fn external_inputs(&self, config: &Value) -> Result<Value> {
+        let config: StepConfig = serde_json::from_value(config.clone())?;
+        let ScorerConfig { judge, second, .. } = &config.scorer;
+        let second = second.iter().flat_map(|second| second.judge.paths());
+        let keys: Result<Vec<String>> =
+            judge.paths().into_iter().chain(second).map(|path| Ok(external(path)?.key)).collect();
+        Ok(json!(keys?))
     }
 
     fn works_in_place(&self) -> bool {
@@ -75,6 +88,9 @@ impl Step for Rl {
         let mut scorer = JudgeScorer::new(scorer, renderer, judge, prompts)?;
         if let Some(second) = second {
             scorer = scorer.with_second(second.judge.open(&place)?, second.share);
+        }
+        if let Some(verifiers) = context.optional("verifiers") {
+            scorer = scorer.with_verifiers(read_verifiers(&verifiers.join(VERIFIER_FILE))?);
         }
         train(context, |job, control| {
             let (longest, temperature) = (config.max_completion_tokens, config.temperature as f32);

@@ -110,6 +110,9 @@ pub struct RlStepMetrics {
     pub ratio_max: f64,
     /// Mean k3 estimate of the divergence from the reference per active token; 0 without a reference.
     pub kl: f64,
+    /// Entropy per active token, estimated on the sampled tokens.
+    #[serde(default)]
+    pub entropy: f64,
     /// Largest difference between the sampler's and the trainer's log-probs.
     pub sampler_gap: f64,
     /// Log-probs from the sampler that are not numbers; the trainer's own take their place.

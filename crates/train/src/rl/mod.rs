@@ -200,6 +200,7 @@ impl Step<'_> {
         metrics.clip_high = totals.clipped_high as f64 / tokens;
         metrics.ratio_max = totals.ratio_max;
         metrics.kl = totals.kl / tokens;
+        metrics.entropy = totals.entropy / tokens;
         Ok(())
     }
 

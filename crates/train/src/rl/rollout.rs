@@ -172,9 +172,9 @@ impl Sample {
         self.advantage.is_some() && !self.completion.tokens.is_empty() && !self.is_masked
     }
 
-    /// Whether it can push anything: a divergence does so without an advantage.
-    pub(super) fn is_active(&self, kl: f64) -> bool {
-        self.counts() && (kl > 0.0 || self.advantage.is_some_and(|advantage| advantage != 0.0))
+    /// Whether it can push anything: a divergence or an entropy (`always`) does so without an advantage.
+    pub(super) fn is_active(&self, always: bool) -> bool {
+        self.counts() && (always || self.advantage.is_some_and(|advantage| advantage != 0.0))
     }
 }
 

@@ -43,8 +43,9 @@ pub(super) fn add_old_log_probs(
     samples: &mut [Sample],
 ) {
     for is_active in [true, false] {
-        let numbers: Vec<usize> =
-            (0..samples.len()).filter(|&at| samples[at].is_active(config.objective.kl) == is_active).collect();
+        let numbers: Vec<usize> = (0..samples.len())
+            .filter(|&at| samples[at].is_active(config.objective.pushes_always()) == is_active)
+            .collect();
         let chosen: Vec<&Sample> = numbers.iter().map(|&at| &samples[at]).collect();
         let old = log_probs(config, learner, learner.decoder(), &chosen);
         let reference = reference.map(|reference| log_probs(config, learner, reference, &chosen));
@@ -91,7 +92,8 @@ pub(super) fn update(
     place: &Place<'_>,
     totals: &mut Totals,
 ) -> Result<Option<Update>> {
-    let active: Vec<&Sample> = samples.iter().filter(|sample| sample.is_active(config.objective.kl)).collect();
+    let active: Vec<&Sample> =
+        samples.iter().filter(|sample| sample.is_active(config.objective.pushes_always())).collect();
     if active.is_empty() {
         return Ok(None);
     }

@@ -28,6 +28,8 @@ fn objective(config: &serde_json::Value) -> Option<Objective> {
         "bnpo" => Name::Bnpo,
         "dr_grpo" => Name::DrGrpo,
         "cispo" => Name::Cispo,
+        "sapo" => Name::Sapo,
+        "luspo" => Name::Luspo,
         _ => return None,
     };
     let ratio = match config["level"].as_str()? {
@@ -41,6 +43,8 @@ fn objective(config: &serde_json::Value) -> Option<Objective> {
         clip_low: config["eps_low"].as_f64()?,
         clip_high: config["eps_high"].as_f64()?,
         cap: config["eps_high"].as_f64()?,
+        gate_positive: config["temp_pos"].as_f64().unwrap_or(1.0),
+        gate_negative: config["temp_neg"].as_f64().unwrap_or(1.05),
         two_sided: config["delta"].as_f64(),
         kl: config["beta"].as_f64()?,
         is_kl_weighted: config["kl_weighted"].as_bool()?,
@@ -104,7 +108,7 @@ fn losses_gradients_and_metrics_equal_the_golden_values() {
         assert!((found.totals.ratio_max - metric("ratio_max")).abs() < 1e-12, "{name}");
         compared += 1;
     }
-    assert_eq!(compared, 18, "all but sapo and luspo");
+    assert_eq!(compared, 20, "all of them");
 }
 
 #[test]
@@ -138,6 +142,10 @@ fn coefficients_are_the_slopes_of_the_loss() {
         Objective { kl_estimator: Divergence::K1, ..narrow },
         Objective { kl_estimator: Divergence::K2, is_kl_weighted: true, ..narrow },
         Objective { two_sided: Some(1.1), dual_clip: Some(1.05), ..narrow },
+        Objective { entropy: 0.2, ..narrow },
+        Objective { entropy: 0.2, ratio: Ratio::Sequence, aggregation: Aggregation::SequenceSum, ..narrow },
+        Objective { kl: 0.3, gate_positive: 0.8, gate_negative: 1.3, ..Objective::published(Name::Sapo) },
+        Objective { ratio: Ratio::Sequence, ..Objective::published(Name::Sapo) },
         Objective { correction: correction(CorrectionLevel::Token, CorrectionMode::Mask), ..narrow },
         Objective { correction: correction(CorrectionLevel::Sequence, CorrectionMode::Truncate), ..narrow },
         Objective { correction: correction(CorrectionLevel::Sequence, CorrectionMode::Mask), ..narrow },

@@ -27,6 +27,10 @@ pub enum Name {
     DrGrpo,
     /// CISPO (arXiv 2506.13585): the capped ratio weighs `A log π`, mean over all tokens.
     Cispo,
+    /// SAPO (arXiv 2511.20347): a soft gate in place of the clip, `(4/τ) σ(τ (ρ − 1))`, mean over sequences.
+    Sapo,
+    /// LUSPO, by the name that TRL has it: GSPO with each sequence's loss times its length.
+    Luspo,
 }
 
 /// What the importance ratio is taken over.
@@ -49,6 +53,8 @@ pub enum Aggregation {
     SequenceMean,
     /// Sum over all tokens of the optimizer step, divided by their number.
     TokenMean,
+    /// Mean over sequences of the sum over tokens.
+    SequenceSum,
     /// Sum over all tokens, divided by sequences times the longest completion allowed.
     ConstantLength,
 }
@@ -61,6 +67,8 @@ pub enum Surrogate {
     Clip,
     /// `−stop(min(ρ, cap)) A log π`.
     Cispo,
+    /// `−(4/τ) σ(τ (ρ − 1)) A`, with a temperature τ for each sign of `A`.
+    Sapo,
 }
 
 /// Estimators of the divergence from the reference, of `d = log π − log π_ref` (Schulman 2020).
@@ -126,6 +134,12 @@ pub struct Objective {
     pub clip_high: f64,
     /// CISPO's largest ratio, itself and not an offset from 1.
     pub cap: f64,
+    /// SAPO's temperature for positive advantages; 1.0 as published.
+    pub gate_positive: f64,
+    /// SAPO's temperature for the others; 1.05 as published.
+    pub gate_negative: f64,
+    /// Factor on the entropy that the loss is lowered by, estimated on the sampled tokens. Default: 0.
+    pub entropy: f64,
     /// The unclipped branch's ratio is cut to this (two-sided clipping, TRL's `delta`). Default: off.
     pub two_sided: Option<f64>,
     /// With a negative advantage the loss is at most this times `−A` (Ye et al., arXiv 1912.09729). Default: off.
@@ -151,6 +165,9 @@ struct Departures {
     clip_low: Option<f64>,
     clip_high: Option<f64>,
     cap: Option<f64>,
+    gate_positive: Option<f64>,
+    gate_negative: Option<f64>,
+    entropy: Option<f64>,
     two_sided: Option<f64>,
     dual_clip: Option<f64>,
     kl: Option<f64>,
@@ -170,6 +187,9 @@ impl From<Departures> for Objective {
             clip_low: given.clip_low.unwrap_or(published.clip_low),
             clip_high: given.clip_high.unwrap_or(published.clip_high),
             cap: given.cap.unwrap_or(published.cap),
+            gate_positive: given.gate_positive.unwrap_or(published.gate_positive),
+            gate_negative: given.gate_negative.unwrap_or(published.gate_negative),
+            entropy: given.entropy.unwrap_or(0.0),
             two_sided: given.two_sided,
             dual_clip: given.dual_clip,
             kl: given.kl.unwrap_or(published.kl),
@@ -198,6 +218,8 @@ impl Objective {
             N::Dapo => (R::Token, S::Clip, A::TokenMean, 0.2, 0.28),
             N::DrGrpo => (R::Token, S::Clip, A::ConstantLength, 0.2, 0.2),
             N::Cispo => (R::Token, S::Cispo, A::TokenMean, 0.2, 0.2),
+            N::Sapo => (R::Token, S::Sapo, A::SequenceMean, 0.2, 0.2),
+            N::Luspo => (R::Sequence, S::Clip, A::SequenceSum, 3e-4, 4e-4),
         };
         Self {
             name,
@@ -207,6 +229,9 @@ impl Objective {
             clip_low,
             clip_high,
             cap: 5.0,
+            gate_positive: 1.0,
+            gate_negative: 1.05,
+            entropy: 0.0,
             two_sided: None,
             dual_clip: None,
             kl: 0.0,
@@ -239,9 +264,13 @@ impl Objective {
         };
         if self.surrogate == Surrogate::Cispo {
             above("objective.cap", self.cap, 1.0, "it is the largest ratio itself, not an offset from 1")?;
-            if self.two_sided.is_some() || self.dual_clip.is_some() {
-                return Err(Error::config("objective.two_sided", "and `dual_clip` are for clipped surrogates"));
-            }
+        }
+        if self.surrogate == Surrogate::Sapo {
+            above("objective.gate_positive", self.gate_positive, 0.0, "it is a temperature")?;
+            above("objective.gate_negative", self.gate_negative, 0.0, "it is a temperature")?;
+        }
+        if self.surrogate != Surrogate::Clip && (self.two_sided.is_some() || self.dual_clip.is_some()) {
+            return Err(Error::config("objective.two_sided", "and `dual_clip` are for clipped surrogates"));
         }
         if let Some(two_sided) = self.two_sided {
             above("objective.two_sided", two_sided, 1.0 + self.clip_high, "below that it would undo `clip_high`")?;
@@ -252,9 +281,16 @@ impl Objective {
         if let Some(correction) = self.correction {
             above("objective.correction.cap", correction.cap, 0.0, "it is the largest weight")?;
         }
-        if !(self.kl >= 0.0 && self.kl.is_finite()) {
-            return Err(Error::config("objective.kl", format!("{}, expected 0 or more", self.kl)));
+        for (field, factor) in [("objective.kl", self.kl), ("objective.entropy", self.entropy)] {
+            if !(factor >= 0.0 && factor.is_finite()) {
+                return Err(Error::config(field, format!("{factor}, expected 0 or more")));
+            }
         }
         Ok(())
+    }
+
+    /// Whether a completion pushes without an advantage.
+    pub fn pushes_always(&self) -> bool {
+        self.kl > 0.0 || self.entropy > 0.0
     }
 }

@@ -67,6 +67,8 @@ pub struct Totals {
     pub clipped_high: usize,
     /// The estimate of the divergence from the reference.
     pub kl: f64,
+    /// The estimate of the entropy, `−Σ ρ log π`.
+    pub entropy: f64,
     /// Largest ratio.
     pub ratio_max: f64,
     /// Largest `|log π − log π_old|`.
@@ -80,13 +82,15 @@ impl Totals {
         self.clipped_low += other.clipped_low;
         self.clipped_high += other.clipped_high;
         self.kl += other.kl;
+        self.entropy += other.entropy;
         self.ratio_max = self.ratio_max.max(other.ratio_max);
         self.log_ratio_max = self.log_ratio_max.max(other.log_ratio_max);
     }
 }
 
 /// The surrogate, times the weight between sampler and trainer where there is one, plus `kl` times the divergence,
-/// aggregated (GRPO arXiv 2402.03300 eq. 3, GSPO arXiv 2507.18071 eq. 5–7 and 13, CISPO arXiv 2506.13585 eq. 4). All
+/// less `entropy` times the entropy, aggregated (GRPO arXiv 2402.03300 eq. 3, GSPO arXiv 2507.18071 eq. 5–7 and 13, CISPO
+/// arXiv 2506.13585 eq. 4, SAPO arXiv 2511.20347). All
 /// lengths of a sequence must be equal.
 pub fn policy_loss(sequences: &[Sequence<'_>], denominators: &Denominators, objective: &Objective) -> PolicyLoss {
     let mut result = PolicyLoss { loss: 0.0, coefficients: Vec::new(), totals: Totals::default() };
@@ -105,6 +109,7 @@ pub fn policy_loss(sequences: &[Sequence<'_>], denominators: &Denominators, obje
             let ratios = Ratios::of(sequence, objective.ratio);
             result.loss += share * add_surrogate(sequence, &ratios, share, objective, &mut coefficients);
             result.loss += share * add_divergence(sequence, &ratios, share, objective, &mut coefficients);
+            result.loss += share * add_entropy(sequence, share, objective, &mut coefficients);
             result.totals.add(&totals(sequence, &ratios, objective));
         }
         result.coefficients.push(coefficients);
@@ -117,6 +122,7 @@ fn token_share(num_tokens: usize, denominators: &Denominators, objective: &Objec
     let sequences = denominators.sequences as f64;
     match objective.aggregation {
         Aggregation::SequenceMean => 1.0 / (num_tokens as f64 * sequences),
+        Aggregation::SequenceSum => 1.0 / sequences,
         Aggregation::TokenMean => 1.0 / denominators.tokens as f64,
         Aggregation::ConstantLength => 1.0 / (sequences * denominators.max_completion_tokens as f64),
     }
@@ -174,6 +180,11 @@ fn add_surrogate(
                 sum += weight * loss;
                 slopes[at] = weight * slope;
             }
+            Surrogate::Sapo => {
+                let (loss, slope) = gated(ratio, advantage, objective);
+                sum += weight * loss;
+                slopes[at] = weight * slope;
+            }
             Surrogate::Cispo => {
                 let factor = -weight * ratio.min(objective.cap) * advantage;
                 sum += factor * sequence.log_probs[at];
@@ -196,6 +207,13 @@ fn clipped(ratio: f64, advantage: f64, objective: &Objective) -> (f64, f64) {
         Some(bound) if advantage < 0.0 && loss > -bound * advantage => (-bound * advantage, 0.0),
         _ => (loss, slope),
     }
+}
+
+/// SAPO's loss of a ratio, and its slope.
+fn gated(ratio: f64, advantage: f64, objective: &Objective) -> (f64, f64) {
+    let temperature = if advantage > 0.0 { objective.gate_positive } else { objective.gate_negative };
+    let gate = 1.0 / (1.0 + (-temperature * (ratio - 1.0)).exp());
+    (-4.0 / temperature * gate * advantage, -4.0 * gate * (1.0 - gate) * advantage)
 }
 
 /// Per token the weight between the sampler's policy and the trainer's. What the sampler could not say weighs nothing.
@@ -239,6 +257,22 @@ fn add_divergence(
     sum
 }
 
+/// `entropy · Σ ρ log π` over sampled tokens, with the token's own ratio: on the samples' average the entropy times −1,
+/// and its slope the entropy's slope.
+fn add_entropy(sequence: &Sequence<'_>, share: f64, objective: &Objective, coefficients: &mut [f64]) -> f64 {
+    if objective.entropy == 0.0 {
+        return 0.0;
+    }
+    let mut sum = 0.0;
+    for at in (0..coefficients.len()).filter(|&at| sequence.mask[at]) {
+        let log_prob = sequence.log_probs[at];
+        let ratio = (log_prob - sequence.old_log_probs[at]).exp();
+        sum += objective.entropy * ratio * log_prob;
+        coefficients[at] += share * objective.entropy * ratio * (log_prob + 1.0);
+    }
+    sum
+}
+
 /// An estimate of the divergence from `d = log π − log π_ref`, and its slope in `log π`.
 fn divergence(d: f64, estimator: Divergence) -> (f64, f64) {
     match estimator {
@@ -253,6 +287,7 @@ fn totals(sequence: &Sequence<'_>, ratios: &Ratios, objective: &Objective) -> To
     let (low, high) = match objective.surrogate {
         Surrogate::Clip => (1.0 - objective.clip_low, 1.0 + objective.clip_high),
         Surrogate::Cispo => (0.0, objective.cap),
+        Surrogate::Sapo => (0.0, f64::INFINITY),
     };
     for at in (0..sequence.mask.len()).filter(|&at| sequence.mask[at]) {
         let ratio = ratios.values[at];
@@ -260,6 +295,7 @@ fn totals(sequence: &Sequence<'_>, ratios: &Ratios, objective: &Objective) -> To
         totals.clipped_high += usize::from(ratio > high && sequence.advantage > 0.0);
         totals.ratio_max = totals.ratio_max.max(ratio);
         let log_ratio = (sequence.log_probs[at] - sequence.old_log_probs[at]).abs();
+        totals.entropy -= (sequence.log_probs[at] - sequence.old_log_probs[at]).exp() * sequence.log_probs[at];
         totals.log_ratio_max = totals.log_ratio_max.max(log_ratio);
         if let Some(reference) = sequence.reference_log_probs {
             let weight = if objective.is_kl_weighted { ratio } else { 1.0 };
