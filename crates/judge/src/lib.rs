@@ -18,8 +18,8 @@ mod error;
 mod extract;
 mod guard;
 mod metrics;
-mod observed;
 mod next_state;
+mod observed;
 mod reward;
 mod rewarder;
 mod rubric;
@@ -34,8 +34,8 @@ pub use error::{Error, Result};
 pub use extract::{CLOSE_TAG, Extraction, Fault, OPEN_TAG, extract, extract_untagged};
 pub use guard::{GuardConfig, Hack, inspect};
 pub use metrics::{Metrics, measure};
-pub use observed::{Observed, error_class, observe};
 pub use next_state::{Form, change_f1, change_f1_of, is_same_state, units};
+pub use observed::{Observed, error_class, observe};
 pub use reward::{
     Mixing, NamedReward, RewardConfig, RewardParts, Unavailable, Verdict, judge_completion, judge_extraction,
 };
