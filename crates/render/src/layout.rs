@@ -251,7 +251,7 @@ fn opening(templates: &Templates, trajectory: &Trajectory, version: u8) -> Resul
 }
 
 /// A message that is context.
-fn context(role: Role, text: &str, reason: ContextReason) -> Said {
+pub(crate) fn context(role: Role, text: &str, reason: ContextReason) -> Said {
     let mut content = Document::default();
     content.text(text, Reason::Context(reason));
     Said {

@@ -107,6 +107,11 @@ impl Renderer {
         self.form
     }
 
+    /// The model's own chat template, where that is the format.
+    pub(crate) fn own(&self) -> Option<&ChatTemplate> {
+        self.own.as_ref()
+    }
+
     /// The tokenizer.
     pub fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
