@@ -5,4 +5,5 @@ mod answers;
 mod evaluation;
 mod judging;
 mod reinforcement;
+mod remote;
 mod support;
