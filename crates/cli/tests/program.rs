@@ -423,3 +423,15 @@ fn the_whole_road_runs_is_skipped_the_second_time_and_survives_kills() {
     assert_eq!(expected.len(), 3, "cpt, sft and rl");
     assert!(expected == found, "killed and rerun must give the same weights bit for bit");
 }
+
+#[test]
+fn the_reward_ablation_loads_with_all_its_steps() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().display().to_string();
+    let output = worldloom(&["plan", "pipelines/reward-ablation.toml", "--runs", &runs]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    for step in ["verifiers", "rl-mixed", "rl-rule", "rl-rubric", "rl-data", "evaluate-data"] {
+        assert!(text.contains(step), "{step} in {text}");
+    }
+}

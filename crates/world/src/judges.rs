@@ -172,16 +172,23 @@ fn anchor(path: &mut Option<PathBuf>, base: &Path) {
 
 /// A client with cache and log in the place's folder.
 pub fn open_endpoint(config: &EndpointConfig, place: &JudgePlace<'_>) -> Result<BlockingEndpoint> {
+    let endpoint = with_key(config, place)?.with_cache(&place.folder.join("judge-cache"))?;
+    Ok(BlockingEndpoint::new(endpoint.with_log(&place.folder.join("judge.jsonl"))?)?)
+}
+
+/// The same without a cache, for what is drawn anew each time.
+pub fn open_endpoint_without_cache(config: &EndpointConfig, place: &JudgePlace<'_>) -> Result<BlockingEndpoint> {
+    Ok(BlockingEndpoint::new(with_key(config, place)?.with_log(&place.folder.join("sampler.jsonl"))?)?)
+}
+
+fn with_key(config: &EndpointConfig, place: &JudgePlace<'_>) -> Result<Endpoint> {
     let key = match &config.api_key_env {
         Some(name) => Some((place.key)(name).ok_or_else(|| {
             Error::config("endpoint.api_key_env", format!("the environment has no variable `{name}`"))
         })?),
         None => None,
     };
-    let endpoint = Endpoint::new(config.clone(), key)?;
-    let endpoint =
-        endpoint.with_cache(&place.folder.join("judge-cache"))?.with_log(&place.folder.join("judge.jsonl"))?;
-    Ok(BlockingEndpoint::new(endpoint)?)
+    Ok(Endpoint::new(config.clone(), key)?)
 }
 
 /// A checkpoint that answers chats.

@@ -14,13 +14,17 @@ mod chat;
 mod error;
 mod judges;
 mod model;
+mod prompts;
+mod remote;
 mod sampler;
 mod scorer;
 mod stream;
 
 pub use error::{Error, Result};
-pub use judges::{Asking, JudgeConfig, JudgePlace, open_endpoint};
+pub use judges::{Asking, JudgeConfig, JudgePlace, open_endpoint, open_endpoint_without_cache};
 pub use model::{Answer, Asked, Decoding, Fault, Question, WorldModel};
+pub use prompts::{PromptConfig, PromptReport, add_truths, select_prompts};
+pub use remote::{ReloadConfig, RemoteConfig, RemoteSampler};
 pub use sampler::{GeneratorSampler, rl_prompts};
 pub use scorer::{JudgeScorer, ScorerConfig, SecondConfig};
 pub use stream::{TextStream, ThinkingSplitter};

@@ -12,6 +12,7 @@ pub fn rl_prompts(prompts: &[Prompt]) -> Vec<RlPrompt> {
         id: prompt.prompt_id.clone(),
         tokens: prompt.tokens.clone(),
         label: prompt.domain.as_str().into(),
+        truth: None,
     };
     prompts.iter().map(rl_prompt).collect()
 }

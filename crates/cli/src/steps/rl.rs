@@ -8,8 +8,11 @@ use serde_json::{Value, json};
 use worldloom_judge::verify::{VERIFIER_FILE, read_verifiers};
 use worldloom_render::{Renderer, Templates, Tokenizer};
 use worldloom_schema::{PROMPT_FILE, Prompt, read_table};
-use worldloom_train::rl::{self, Partners, RlConfig};
-use worldloom_world::{GeneratorSampler, JudgePlace, JudgeScorer, ScorerConfig, rl_prompts};
+use worldloom_train::rl::{self, Partners, RlConfig, Sampler};
+use worldloom_world::{
+    GeneratorSampler, JudgePlace, JudgeScorer, PromptConfig, RemoteConfig, RemoteSampler, ScorerConfig, add_truths,
+    open_endpoint_without_cache, rl_prompts, select_prompts,
+};
 
 use super::training::train;
 use super::{Counts, Role, Step, StepContext, model_folder};
@@ -24,6 +27,12 @@ struct StepConfig {
     train: RlConfig,
     /// The reward.
     scorer: ScorerConfig,
+    /// Which prompts are taken.
+    #[serde(default)]
+    prompts: PromptConfig,
+    /// A server that samples. Default: this process does.
+    #[serde(default)]
+    sampler: Option<RemoteConfig>,
 }
 
 /// The RL stage.
@@ -75,12 +84,20 @@ impl Step for Rl {
     }
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
-        let StepConfig { train: config, scorer } = context.config()?;
+        let StepConfig { train: config, scorer, prompts: selection, sampler: remote } = context.config()?;
         // The scorer only reads completions; no prompt is rendered with these templates.
         let tokenizer = Tokenizer::open(&model_folder(context.input("model")?))?;
         let renderer = Renderer::new(tokenizer, Templates::bundled("compact")?)?;
         let prompts: Vec<Prompt> = read_table(&context.input("prompts")?.join(PROMPT_FILE))?;
-        let ids = rl_prompts(&prompts);
+        let (prompts, taken) = select_prompts(prompts, &selection)?;
+        if taken.too_long + taken.several_turns > 0 {
+            tracing::warn!(?taken, "prompts were left out, or share their trajectory");
+        }
+        let mut ids = rl_prompts(&prompts);
+        if config.truth_nll > 0.0 {
+            let left_out = add_truths(&mut ids, &prompts, &renderer, config.max_completion_tokens)?;
+            tracing::info!(left_out, "true answers that are too long or cannot be written");
+        }
         let stops = renderer.tokenizer().stop_tokens();
         let key = |name: &str| std::env::var(name).ok();
         let place = JudgePlace { folder: &context.out, key: &key, device: &open_device() };
@@ -94,8 +111,16 @@ impl Step for Rl {
         }
         train(context, |job, control| {
             let (longest, temperature) = (config.max_completion_tokens, config.temperature as f32);
-            let mut sampler = GeneratorSampler::new(job.model.clone(), longest, temperature, stops);
-            let mut partners = Partners { sampler: &mut sampler, scorer: &mut scorer };
+            let mut sampler: Box<dyn Sampler> = match &remote {
+                None => Box::new(GeneratorSampler::new(job.model.clone(), longest, temperature, stops)),
+                Some(remote) => {
+                    let endpoint = open_endpoint_without_cache(&remote.endpoint, &place)?;
+                    let sampling = (longest, temperature, stops);
+                    let folder = context.out.join("handed-over");
+                    Box::new(RemoteSampler::new(remote.clone(), endpoint, job.model.clone(), &folder, sampling)?)
+                }
+            };
+            let mut partners = Partners { sampler: sampler.as_mut(), scorer: &mut scorer };
             Ok(rl::run(&config, job, &ids, &mut partners, control)?)
         })
     }

@@ -123,8 +123,11 @@ impl EndpointConfig {
         Ok(())
     }
 
-    /// The address of a path such as `chat/completions`.
+    /// The address of a path such as `chat/completions`; one that begins with `/` is from the root of the host.
     pub(super) fn address(&self, path: &str) -> String {
+        if let (true, Ok(url)) = (path.starts_with('/'), reqwest::Url::parse(&self.url)) {
+            return url.join(path).map_or_else(|_| path.into(), String::from);
+        }
         format!("{}/{path}", self.url.trim_end_matches('/'))
     }
 
@@ -212,6 +215,7 @@ mod tests {
     fn addresses_have_one_slash_and_loopback_is_known() {
         let config = |url: &str| EndpointConfig::new(url, "m");
         assert_eq!(config("http://h/v1/").address("completions"), "http://h/v1/completions");
+        assert_eq!(config("http://h:8/v1/").address("/reload"), "http://h:8/reload");
         for (url, is_loopback) in [
             ("http://127.0.0.1/v1", true),
             ("http://[::1]:80/v1", true),

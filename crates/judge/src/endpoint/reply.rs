@@ -176,7 +176,7 @@ fn completion_choice(choice: &Value) -> Result<CompletionChoice, String> {
     Ok(CompletionChoice {
         text,
         finish: Finish::of(&choice["finish_reason"]),
-        token_ids: ids(&choice["token_ids"]).or_else(|| ids(tokens)),
+        token_ids: ids(&choice["token_ids"]).or_else(|| ids(tokens).filter(|ids| !ids.is_empty())),
         log_probs: log_probs.map(|values| values.iter().map(|value| value.as_f64().unwrap_or(f64::NAN)).collect()),
         stop_reason: choice.get("stop_reason").filter(|reason| !reason.is_null()).cloned(),
     })

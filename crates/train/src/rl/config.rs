@@ -65,6 +65,10 @@ pub struct RlConfig {
     /// The objective. Default: GSPO as published.
     #[serde(default)]
     pub objective: Objective,
+    /// Factor on the mean negative log-likelihood of the true answers' tokens, which is added to the loss (as ECHO's, arXiv
+    /// 2605.24517, whose default is 0.05). Default: 0.
+    #[serde(default)]
+    pub truth_nll: f64,
     /// Adapters in place of the weights; without it, every weight is trained. Without dropout: the ratio of the first
     /// update is 1.
     #[serde(default)]
@@ -139,6 +143,9 @@ impl RlConfig {
             if !(0.0..=1.0).contains(&share) {
                 return Err(Error::config(field, format!("{share}, expected a share from 0 to 1")));
             }
+        }
+        if !(self.truth_nll >= 0.0 && self.truth_nll.is_finite()) {
+            return Err(Error::config("truth_nll", format!("{}, expected 0 or more", self.truth_nll)));
         }
         if let Overlong::Penalty { buffer, largest } = self.overlong {
             if buffer == 0 || buffer > self.max_completion_tokens {

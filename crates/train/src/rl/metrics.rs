@@ -110,6 +110,9 @@ pub struct RlStepMetrics {
     pub ratio_max: f64,
     /// Mean k3 estimate of the divergence from the reference per active token; 0 without a reference.
     pub kl: f64,
+    /// Mean negative log-likelihood of the true answers' tokens at the step's first update; 0 where it is not trained.
+    #[serde(default)]
+    pub truth_nll: f64,
     /// Entropy per active token, estimated on the sampled tokens.
     #[serde(default)]
     pub entropy: f64,

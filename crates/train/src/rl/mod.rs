@@ -97,7 +97,8 @@ fn check_prompts(config: &RlConfig, model: &ModelConfig, prompts: &[RlPrompt]) -
     }
     for prompt in prompts {
         let wrong = |detail: String| Err(Error::Prompt { prompt: prompt.id.clone(), detail });
-        let longest = prompt.tokens.len() + config.max_completion_tokens;
+        let answer = prompt.truth.as_ref().filter(|_| config.truth_nll > 0.0).map_or(0, Vec::len);
+        let longest = prompt.tokens.len() + config.max_completion_tokens.max(answer);
         if prompt.tokens.is_empty() {
             return wrong("it has no tokens".into());
         }
@@ -118,6 +119,9 @@ fn open(config: &RlConfig, job: Job<'_>, prompts: &[RlPrompt]) -> Result<Run> {
         hasher.update(prompt.id.as_bytes());
         hasher.update(&(prompt.tokens.len() as u64).to_le_bytes());
         hasher.update(bytemuck::cast_slice(&prompt.tokens));
+        if let Some(truth) = prompt.truth.as_ref().filter(|_| config.truth_nll > 0.0) {
+            hasher.update(bytemuck::cast_slice(truth));
+        }
     }
     let key = hasher.finalize().to_hex()[..32].to_string();
     let inputs = BTreeMap::from([("prompts".to_string(), InputRef { path: PathBuf::new(), key })]);
@@ -152,7 +156,8 @@ impl Step<'_> {
         check_available(config, step, &metrics)?;
         let mut mini_batches = into_mini_batches(rollouts, config.mini_batches);
         for samples in &mut mini_batches {
-            update::add_old_log_probs(config, &run.learner, self.reference, samples);
+            let truths = update::truths(config, self.prompts, samples);
+            update::add_old_log_probs(config, &run.learner, self.reference, samples, &truths);
         }
         rollout::dump(&self.rollouts, step, self.prompts, &mini_batches, partners.scorer)?;
         for samples in &mini_batches {
@@ -183,12 +188,15 @@ impl Step<'_> {
             let number = run.state.step * config.mini_batches as u64 + at as u64;
             let rate = config.schedule.rate(config.optimizer.learning_rate, number, config.updates());
             metrics.learning_rate = rate;
-            let Some(update) = update::update(config, &mut run.learner, samples, rate, &place, &mut totals)? else {
+            let truths = update::truths(config, self.prompts, samples);
+            let of = (samples.as_slice(), truths.as_slice());
+            let Some(update) = update::update(config, &mut run.learner, of, rate, &place, &mut totals)? else {
                 metrics.skipped_updates += 1;
                 continue;
             };
             if losses.is_empty() {
                 metrics.first_log_ratio = update.log_ratio_max;
+                metrics.truth_nll = update.truth_nll;
                 update.check_first(run.state.step + 1)?;
             }
             losses.push(update.loss);

@@ -20,6 +20,8 @@ pub struct RlPrompt {
     pub tokens: Vec<u32>,
     /// What it is grouped by in metrics and dumps, such as its domain; empty for nothing.
     pub label: String,
+    /// The true answer with its stop token, where its likelihood is trained too (`truth_nll`).
+    pub truth: Option<Vec<u32>>,
 }
 
 /// What the scorer says of a completion.
@@ -162,6 +164,22 @@ pub(super) struct Sample {
 }
 
 impl Sample {
+    /// The true answer of a prompt as one more branch: it has no reward and stands outside the statistics.
+    pub(super) fn of_truth(number: usize, prompt: &RlPrompt) -> Option<Self> {
+        let truth = prompt.truth.clone().filter(|truth| !truth.is_empty())?;
+        Some(Self {
+            prompt: number,
+            number: usize::MAX,
+            tokens: [prompt.tokens.as_slice(), &truth].concat(),
+            completion: Completion { tokens: truth, log_probs: Vec::new(), stopped: true },
+            score: Score::Unavailable { reason: String::new() },
+            advantage: None,
+            old_log_probs: Vec::new(),
+            reference_log_probs: None,
+            is_masked: false,
+        })
+    }
+
     /// Tokens of the prompt.
     pub(super) fn prompt_length(&self) -> usize {
         self.tokens.len() - self.completion.tokens.len()

@@ -34,6 +34,25 @@ fn log_probs(config: &RlConfig, learner: &Learner, decoder: &Decoder, samples: &
     result
 }
 
+/// True answers of the prompts of these samples, if their likelihood is trained.
+pub(super) fn truths(config: &RlConfig, prompts: &[RlPrompt], samples: &[Sample]) -> Vec<Sample> {
+    if config.truth_nll == 0.0 {
+        return Vec::new();
+    }
+    let groups = samples.chunk_by(|one, other| one.prompt == other.prompt);
+    groups.filter_map(|group| Sample::of_truth(group[0].prompt, &prompts[group[0].prompt])).collect()
+}
+
+/// What goes through the decoder in an update: the active samples of each prompt, then its true answer.
+fn branches<'a>(config: &RlConfig, samples: &'a [Sample], truths: &'a [Sample]) -> Vec<&'a Sample> {
+    let mut branches = Vec::new();
+    for group in samples.chunk_by(|one, other| one.prompt == other.prompt) {
+        branches.extend(group.iter().filter(|sample| sample.is_active(config.objective.pushes_always())));
+        branches.extend(truths.iter().find(|truth| truth.prompt == group[0].prompt));
+    }
+    branches
+}
+
 /// Fills in the log-probs that every update of the step is measured against. Active samples go through the decoder in
 /// the same batches as in the first update, so that the ratio there is exactly 1.
 pub(super) fn add_old_log_probs(
@@ -41,7 +60,11 @@ pub(super) fn add_old_log_probs(
     learner: &Learner,
     reference: Option<&Decoder>,
     samples: &mut [Sample],
+    truths: &[Sample],
 ) {
+    if !truths.is_empty() {
+        return add_beside_truths(config, learner, reference, samples, truths);
+    }
     for is_active in [true, false] {
         let numbers: Vec<usize> = (0..samples.len())
             .filter(|&at| samples[at].is_active(config.objective.pushes_always()) == is_active)
@@ -52,6 +75,34 @@ pub(super) fn add_old_log_probs(
         for (place, (&at, old)) in numbers.iter().zip(old).enumerate() {
             samples[at].old_log_probs = old;
             samples[at].reference_log_probs = reference.as_ref().map(|reference| reference[place].clone());
+        }
+    }
+}
+
+/// The same with the branches of true answers in the rows, as the update has them.
+fn add_beside_truths(
+    config: &RlConfig,
+    learner: &Learner,
+    reference: Option<&Decoder>,
+    samples: &mut [Sample],
+    truths: &[Sample],
+) {
+    let is_idle = |sample: &&Sample| !sample.is_active(config.objective.pushes_always());
+    let mut found = Vec::new();
+    for chosen in [branches(config, samples, truths), samples.iter().filter(is_idle).collect()] {
+        let old = log_probs(config, learner, learner.decoder(), &chosen);
+        let reference = reference.map(|reference| log_probs(config, learner, reference, &chosen));
+        for (at, (sample, old)) in chosen.iter().zip(old).enumerate() {
+            found.push((sample.prompt, sample.number, old, reference.as_ref().map(|values| values[at].clone())));
+        }
+    }
+    for (prompt, number, old, reference) in found {
+        // The same prompt may have been drawn twice: the first of its samples that has none yet.
+        let open = |sample: &&mut Sample| {
+            sample.prompt == prompt && sample.number == number && sample.old_log_probs.is_empty()
+        };
+        if let Some(sample) = samples.iter_mut().find(open) {
+            (sample.old_log_probs, sample.reference_log_probs) = (old, reference);
         }
     }
 }
@@ -87,20 +138,30 @@ pub(super) fn check_sampler(
 pub(super) fn update(
     config: &RlConfig,
     learner: &mut Learner,
-    samples: &[Sample],
+    (samples, truths): (&[Sample], &[Sample]),
     rate: f64,
     place: &Place<'_>,
     totals: &mut Totals,
 ) -> Result<Option<Update>> {
-    let active: Vec<&Sample> =
-        samples.iter().filter(|sample| sample.is_active(config.objective.pushes_always())).collect();
-    if active.is_empty() {
+    let branches = branches(config, samples, truths);
+    if branches.is_empty() {
         return Ok(None);
     }
-    let new = log_probs(config, learner, learner.decoder(), &active);
+    let (mut active, mut new, mut true_log_probs) = (Vec::new(), Vec::new(), Vec::new());
+    for (sample, values) in branches.iter().zip(log_probs(config, learner, learner.decoder(), &branches)) {
+        match sample.number {
+            usize::MAX => true_log_probs.push(values),
+            _ => {
+                active.push(*sample);
+                new.push(values);
+            }
+        }
+    }
     let policy = objective_of(config, samples, &active, &new);
     totals.add(&policy.totals);
-    let rows = rows_to_push(config, &active, &policy);
+    let true_tokens: usize = true_log_probs.iter().map(Vec::len).sum();
+    let truth_nll = -true_log_probs.iter().flatten().sum::<f64>() / true_tokens.max(1) as f64;
+    let rows = rows_to_push(config, &branches, &policy, config.truth_nll / true_tokens.max(1) as f64);
     if rows.is_empty() {
         return Ok(None);
     }
@@ -110,7 +171,8 @@ pub(super) fn update(
         learner.add(&batch, config.temperature as f32, place)?;
     }
     let grad_norm = learner.update(rate, place)?;
-    Ok(Some(Update { loss: policy.loss, grad_norm, log_ratio_max: policy.totals.log_ratio_max }))
+    let loss = policy.loss + config.truth_nll * truth_nll;
+    Ok(Some(Update { loss, grad_norm, log_ratio_max: policy.totals.log_ratio_max, truth_nll }))
 }
 
 /// What an update says of itself.
@@ -118,6 +180,7 @@ pub(super) struct Update {
     pub(super) loss: f64,
     pub(super) grad_norm: f64,
     pub(super) log_ratio_max: f64,
+    pub(super) truth_nll: f64,
 }
 
 impl Update {
@@ -161,15 +224,22 @@ fn objective_of(config: &RlConfig, samples: &[Sample], active: &[&Sample], new: 
     policy_loss(&sequences, &denominators, &config.objective)
 }
 
-/// Rows whose weights are `−∂loss/∂log-prob`; completions that push nothing are left out.
-fn rows_to_push(config: &RlConfig, active: &[&Sample], policy: &PolicyLoss) -> Vec<Row> {
+/// Rows whose weights are `−∂loss/∂log-prob`, and `of_truth` on the tokens of true answers; completions that push nothing
+/// are left out.
+fn rows_to_push(config: &RlConfig, branches: &[&Sample], policy: &PolicyLoss, of_truth: f64) -> Vec<Row> {
     let pushes = |coefficients: &[f64]| coefficients.iter().any(|&coefficient| coefficient != 0.0);
-    let weights_of = |coefficients: &Vec<f64>| match pushes(coefficients) {
-        true => coefficients.iter().map(|&coefficient| -coefficient as f32).collect(),
-        false => Vec::new(),
+    let mut coefficients = policy.coefficients.iter();
+    let weights_of = |sample: &&Sample| match sample.number {
+        usize::MAX => vec![of_truth as f32; sample.completion.tokens.len()],
+        _ => match coefficients.next() {
+            Some(coefficients) if pushes(coefficients) => {
+                coefficients.iter().map(|&coefficient| -coefficient as f32).collect()
+            }
+            _ => Vec::new(),
+        },
     };
-    let weights: Vec<Vec<f32>> = policy.coefficients.iter().map(weights_of).collect();
-    SampleRows::new(active, &weights, config.share_prompts).rows
+    let weights: Vec<Vec<f32>> = branches.iter().map(weights_of).collect();
+    SampleRows::new(branches, &weights, config.share_prompts).rows
 }
 
 /// A copy of the starting weights that nothing trains.

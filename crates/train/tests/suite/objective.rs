@@ -44,7 +44,8 @@ fn objective(config: &serde_json::Value) -> Option<Objective> {
         clip_high: config["eps_high"].as_f64()?,
         cap: config["eps_high"].as_f64()?,
         gate_positive: config["temp_pos"].as_f64().unwrap_or(1.0),
-        gate_negative: config["temp_neg"].as_f64().unwrap_or(1.05),
+        // The reference held its temperatures in float32.
+        gate_negative: f64::from(config["temp_neg"].as_f64().unwrap_or(1.05) as f32),
         two_sided: config["delta"].as_f64(),
         kl: config["beta"].as_f64()?,
         is_kl_weighted: config["kl_weighted"].as_bool()?,

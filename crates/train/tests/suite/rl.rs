@@ -122,6 +122,7 @@ fn config(steps: u64) -> RlConfig {
         normalisation: Normalisation::Group,
         refills: 0,
         overlong: Overlong::Keep,
+        truth_nll: 0.0,
         objective: Objective::default(),
         lora: None,
         optimizer: OptimizerConfig::new(3e-3, 0.0, 1.0),
@@ -139,6 +140,7 @@ fn prompts() -> Vec<RlPrompt> {
             id: format!("p#{at}"),
             tokens: (1..4 + at).collect(),
             label: ["even", "odd"][at as usize % 2].into(),
+            truth: Some(vec![WANTED, 11, STOP]),
         })
         .collect()
 }
@@ -282,6 +284,25 @@ fn completions_that_share_their_prompt_make_the_same_steps_as_rows_of_their_own(
         &weights(&alone.path().join("model")),
     );
     assert!(difference < 1e-3, "weights differ by {difference}");
+}
+
+#[test]
+fn the_likelihood_of_the_truth_rises_beside_the_reward_and_outside_the_statistics() {
+    let (plain, beside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let with_truth = RlConfig { truth_nll: 0.5, ..config(12) };
+    let (_, without) = run(&config(12), plain.path());
+    let (_, steps) = run(&with_truth, beside.path());
+    assert!(steps[11].truth_nll < steps[0].truth_nll - 0.5, "{} to {}", steps[0].truth_nll, steps[11].truth_nll);
+    assert!(without.iter().all(|step| step.truth_nll == 0.0));
+    assert!(steps.iter().all(|step| step.first_log_ratio == 0.0 && step.completions == 24));
+    for (one, other) in rollouts(plain.path(), 1).iter().zip(&rollouts(beside.path(), 1)) {
+        assert_eq!((&one.tokens, one.advantage), (&other.tokens, other.advantage));
+    }
+    // Rows of their own make the same step.
+    let alone = tempfile::tempdir().unwrap();
+    let (_, own_rows) = run(&RlConfig { share_prompts: false, ..with_truth }, alone.path());
+    assert!((own_rows[0].grad_norm - steps[0].grad_norm).abs() < 1e-4 * steps[0].grad_norm);
+    assert!((own_rows[0].loss - steps[0].loss).abs() < 1e-5);
 }
 
 /// A scorer that is down for a while.

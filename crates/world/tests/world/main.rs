@@ -6,4 +6,5 @@ mod engine;
 mod evaluation;
 mod judging;
 mod reinforcement;
+mod remote;
 mod support;
