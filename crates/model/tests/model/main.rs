@@ -14,4 +14,5 @@ mod ops;
 mod smollm2;
 mod summary;
 mod support;
+mod vocabulary;
 mod weights;
