@@ -165,6 +165,45 @@ fn weights(runs: &Path) -> Vec<(String, u64, Vec<u8>)> {
     found
 }
 
+/// `inspect shard` on the rows of the run: its figures are the report's, its trained stretches are answers.
+fn rows_show_what_is_trained(runs: &Path) {
+    let folder = |name: &str| {
+        let found = fs_err::read_dir(runs.join("smoke")).unwrap().map(|entry| entry.unwrap().path());
+        let mut found = found.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(name));
+        found.next().unwrap()
+    };
+    for (name, start) in [("rows-cpt-", "**Environment Observation:**\n"), ("rows-sft-", "<think>\n")] {
+        let rows = folder(name);
+        let path = rows.to_string_lossy().into_owned();
+        let print = |arguments: &[&str]| {
+            let output = worldloom(&[&["inspect", "shard", &path], arguments].concat());
+            assert!(output.status.success(), "{}", stderr(&output));
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        let report = json(&fs_err::read_to_string(rows.join("report.json")).unwrap());
+        let summary = json(&print(&["--json"]))["summary"].clone();
+        assert_eq!(summary["weight_sum"], report["weight_sum"]);
+        for count in ["rows", "tokens", "trained_tokens"] {
+            assert_eq!(summary[count], report["counts"][count], "{count}");
+        }
+        assert_eq!(summary["parts"]["user"]["trained_tokens"], 0);
+        let trained = print(&["--trained", "--rows", "3"]);
+        assert!(trained.lines().count() > 3);
+        for line in trained.lines() {
+            let text = json(line)["text"].as_str().unwrap().to_string();
+            assert!(text.starts_with(start) && text.ends_with("<|im_end|>"), "{text}");
+        }
+        assert!(print(&["--row", "0"]).contains("⟦"));
+        let page = runs.join("rows.html").to_string_lossy().into_owned();
+        print(&["--rows", "2", "--html", &page]);
+        assert!(fs_err::read_to_string(&page).unwrap().contains("class=\"t"));
+    }
+    let other = folder("tokenizer-").to_string_lossy().into_owned();
+    let prompts = folder("prompts-").to_string_lossy().into_owned();
+    refuses(&["inspect", "shard", &prompts, "--tokenizer", &other], 2, &["no `*.shard` file"]);
+}
+
 #[test]
 fn the_whole_road_runs_is_skipped_the_second_time_and_survives_kills() {
     let (straight, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -175,6 +214,7 @@ fn the_whole_road_runs_is_skipped_the_second_time_and_survives_kills() {
     for word in ["base", "cpt", "sft", "rl", "normalised", "report", "export"] {
         assert!(text.contains(word), "no `{word}` in: {text}");
     }
+    rows_show_what_is_trained(straight.path());
     let again = worldloom(&["run", "pipelines/smoke.toml", "--runs", &runs]);
     assert!(stderr(&again).contains("0 steps run"), "{}", stderr(&again));
     let plan = worldloom(&["plan", "pipelines/smoke.toml", "--runs", &runs, "--set", "cpt.seed=99"]);
