@@ -109,7 +109,24 @@ fn inspect() -> Command {
         .arg_required_else_help(true)
         .subcommand(data)
         .subcommand(stats.arg(json("Print the figures as JSON")))
+        .subcommand(inspect_shard())
         .subcommand(inspect_model())
+}
+
+fn inspect_shard() -> Command {
+    let number = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name("N").value_parser(value_parser!(u64)).help(help)
+    };
+    let flag = |name: &'static str, help: &'static str| Arg::new(name).long(name).action(ArgAction::SetTrue).help(help);
+    Command::new("shard")
+        .about("Show which tokens are trained, with what weight, and how long rows and documents are")
+        .arg(path("PATH", "Folder that `render` wrote for cpt or sft").required(true))
+        .arg(path("tokenizer", "Folder of the tokenizer, if not the recorded one").long("tokenizer").value_name("DIR"))
+        .arg(number("row", "Show this row, counted from 0"))
+        .arg(number("rows", "Show this many rows, evenly spread; one unless given").conflicts_with("row"))
+        .arg(flag("trained", "Print only the trained stretches, one JSON object a line"))
+        .arg(flag("json", "Print the figures as JSON").conflicts_with("trained"))
+        .arg(path("html", "Write a page").long("html").value_name("FILE").conflicts_with_all(["trained", "json"]))
 }
 
 fn each(id: &'static str, name: &'static str, help: &'static str) -> Arg {

@@ -386,6 +386,40 @@ fn what_came_out_is_played_served_and_scored(runs: &Path) {
     refuses(&["serve", "--model", &model, "--host", "0.0.0.0"], 2, &["no key is set", "--no-key"]);
 }
 
+/// `inspect shard` on the rows of the run: its figures are the report's, its trained stretches are answers.
+fn rows_show_what_is_trained(runs: &Path) {
+    for (name, start) in [("rows-cpt", "**Environment Observation:**\n"), ("rows-sft", "<think>\n")] {
+        let rows = artifact(runs, name);
+        let path = rows.to_string_lossy().into_owned();
+        let print = |arguments: &[&str]| {
+            let output = worldloom(&[&["inspect", "shard", &path], arguments].concat());
+            assert!(output.status.success(), "{}", stderr(&output));
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        };
+        let json = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        let report = json(&fs_err::read_to_string(rows.join("report.json")).unwrap());
+        let summary = json(&print(&["--json"]))["summary"].clone();
+        assert_eq!(summary["weight_sum"], report["weight_sum"]);
+        for count in ["rows", "tokens", "trained_tokens"] {
+            assert_eq!(summary[count], report["counts"][count], "{count}");
+        }
+        assert_eq!(summary["parts"]["user"]["trained_tokens"], 0);
+        let trained = print(&["--trained", "--rows", "3"]);
+        assert!(trained.lines().count() > 3);
+        for line in trained.lines() {
+            let text = json(line)["text"].as_str().unwrap().to_string();
+            assert!(text.starts_with(start) && text.ends_with("<|im_end|>"), "{text}");
+        }
+        assert!(print(&["--row", "0"]).contains("⟦"));
+        let page = runs.join("rows.html").to_string_lossy().into_owned();
+        print(&["--rows", "2", "--html", &page]);
+        assert!(fs_err::read_to_string(&page).unwrap().contains("class=\"t"));
+    }
+    let other = artifact(runs, "tokenizer").to_string_lossy().into_owned();
+    let prompts = artifact(runs, "prompts").to_string_lossy().into_owned();
+    refuses(&["inspect", "shard", &prompts, "--tokenizer", &other], 2, &["no `*.shard` file"]);
+}
+
 #[test]
 fn the_whole_road_runs_is_skipped_the_second_time_and_survives_kills() {
     let (straight, killed) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -396,6 +430,7 @@ fn the_whole_road_runs_is_skipped_the_second_time_and_survives_kills() {
     for word in ["base", "cpt", "sft", "rl", "normalised", "report", "export"] {
         assert!(text.contains(word), "no `{word}` in: {text}");
     }
+    rows_show_what_is_trained(straight.path());
     let again = worldloom(&["run", "pipelines/smoke.toml", "--runs", &runs]);
     assert!(stderr(&again).contains("0 steps run"), "{}", stderr(&again));
     let plan = worldloom(&["plan", "pipelines/smoke.toml", "--runs", &runs, "--set", "cpt.seed=99"]);

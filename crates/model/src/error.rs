@@ -43,6 +43,16 @@ pub enum Error {
         /// What it should be.
         expected: String,
     },
+    /// A token to add has no spelling, or one that the model does not know.
+    #[error("new token {id} is spelled {pieces:?}, expected one token or more below {vocab_size}")]
+    NewToken {
+        /// Its id.
+        id: u32,
+        /// Its spelling.
+        pieces: Vec<u32>,
+        /// Tokens of the model.
+        vocab_size: usize,
+    },
     /// A folder holds neither one file of weights nor an index of several.
     #[error("{folder}: neither `model.safetensors` nor `model.safetensors.index.json` is there")]
     NoWeights {

@@ -16,6 +16,7 @@ pub mod ops;
 mod parameters;
 mod parts;
 mod recompute;
+mod vocabulary;
 mod weights;
 
 pub use config::{ModelConfig, RopeScaling};
@@ -30,6 +31,7 @@ pub use parameters::{ChangeParameter, Gradients, ParameterShape, ReadParameter, 
 pub use parts::{
     Adapter, Attention, Convolution, ExpertAdapter, Experts, GatedDeltaNet, Linear, Mlp, Moe, Norm, Routing,
 };
+pub use vocabulary::NewToken;
 pub use weights::{
     Gguf, GgufValue, ModelSummary, PartSummary, PassedOver, SaveDType, SaveOptions, import_gguf, load, save, save_with,
     summarise,

@@ -32,6 +32,8 @@ pub(crate) struct RowSink {
     out: PathBuf,
     settings: RowSettings,
     seed: u64,
+    /// Hash of the tokenizer.
+    tokenizer: String,
     gathered: Vec<(Fitted, Origin)>,
     /// Trajectories whose documents share their history.
     bundles: Vec<Bundle<Origin>>,
@@ -41,9 +43,10 @@ pub(crate) struct RowSink {
 }
 
 impl RowSink {
-    pub(crate) fn create(out: &Path, settings: RowSettings, seed: u64) -> Self {
+    pub(crate) fn create(out: &Path, settings: RowSettings, seed: u64, tokenizer: &str) -> Self {
         let (gathered, bundles, of_trajectory) = (Vec::new(), Vec::new(), Vec::new());
-        Self { out: out.into(), settings, seed, gathered, bundles, of_trajectory, tokens: 0, shards: 0 }
+        let (out, tokenizer) = (out.into(), tokenizer.into());
+        Self { out, settings, seed, tokenizer, gathered, bundles, of_trajectory, tokens: 0, shards: 0 }
     }
 
     /// Takes a text that is no trajectory.
@@ -86,7 +89,8 @@ impl RowSink {
             return Ok(());
         }
         rows.shuffle(&mut stream(self.seed, "rows", &[&self.shards.to_string()]));
-        let mut writer = ShardWriter::create(&self.out.join(format!("{:05}.shard", self.shards)))?;
+        let mut writer =
+            ShardWriter::create_for(&self.out.join(format!("{:05}.shard", self.shards)), Some(&self.tokenizer))?;
         for row in rows {
             self.count(&row, tally);
             let row = row_of(row.iter().map(|(document, origin)| (document, origin.id.as_str())));

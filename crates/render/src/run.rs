@@ -68,7 +68,7 @@ pub fn run(
             sink.finish(&mut tally)?
         }
         Stage::Cpt | Stage::Sft => {
-            let mut sink = RowSink::create(out, config.row_settings()?, config.seed);
+            let mut sink = RowSink::create(out, config.row_settings()?, config.seed, renderer.tokenizer().hash());
             feed(config, &renderer, &pool, &mut sink, &mut tally, progress)?;
             let texts = pools.join(DOCUMENT_FILE);
             if config.stage == Stage::Cpt && texts.exists() {

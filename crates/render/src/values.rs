@@ -46,7 +46,8 @@ pub(crate) fn from_jinja(value: &minijinja::Value) -> Value {
 fn number(value: &minijinja::Value) -> Value {
     if value.is_integer() {
         let text = value.to_string();
-        if let Ok(number) = text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from)) {
+        let number = text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from));
+        if let Ok(number) = number {
             return Value::Number(number);
         }
     }

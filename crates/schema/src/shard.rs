@@ -34,6 +34,8 @@ use crate::error::{Error, Result};
 pub const SHARD_VERSION: u32 = 1;
 const ROWS_PER_BATCH: usize = 64;
 const EXTENSION: &str = "shard";
+const VERSION_KEY: &str = "worldloom.shard";
+const TOKENIZER_KEY: &str = "worldloom.tokenizer";
 
 /// One packed sequence.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -116,8 +118,15 @@ pub struct ShardWriter {
 impl ShardWriter {
     /// Starts the file; the name must end in `.shard`.
     pub fn create(path: &Path) -> Result<Self> {
+        Self::create_for(path, None)
+    }
+
+    /// Starts the file and records the hash of the tokenizer whose ids it holds.
+    pub fn create_for(path: &Path, tokenizer: Option<&str>) -> Result<Self> {
         let fields = fields();
-        let metadata = [("worldloom.shard".to_string(), SHARD_VERSION.to_string())].into();
+        let version = (VERSION_KEY.to_string(), SHARD_VERSION.to_string());
+        let tokenizer = tokenizer.map(|hash| (TOKENIZER_KEY.to_string(), hash.to_string()));
+        let metadata = std::iter::once(version).chain(tokenizer).collect();
         let schema = Schema::new(fields.clone()).with_metadata(metadata);
         let writer = FileWriter::try_new(fs_err::File::create(path)?, &schema).map_err(|e| Error::write(path, e))?;
         Ok(Self { path: path.into(), fields, writer, pending: Vec::new(), rows: 0 })
@@ -160,6 +169,7 @@ pub struct Shard {
     blocks: Vec<Block>,
     /// First row number of each block, and the total at the end.
     starts: Vec<usize>,
+    tokenizer: Option<String>,
 }
 
 #[expect(unsafe_code, reason = "the memory map of this crate; shards are written once and never changed in place")]
@@ -185,14 +195,15 @@ impl Shard {
             root_as_footer(&buffer[from..size - 10]).map_err(|error| bad(format!("damaged footer: {error}")))?;
         let schema = footer.schema().ok_or_else(|| bad("no schema in the footer".into()))?;
         let schema = Arc::new(fb_to_schema(schema));
-        match schema.metadata().get("worldloom.shard").and_then(|version| version.parse::<u32>().ok()) {
+        match schema.metadata().get(VERSION_KEY).and_then(|version| version.parse::<u32>().ok()) {
             Some(SHARD_VERSION) => {}
             Some(other) => return Err(bad(format!("shard version {other}, expected {SHARD_VERSION}"))),
             None => return Err(bad("an Arrow file of another program, expected a token shard".into())),
         }
         let blocks: Vec<Block> = footer.recordBatches().iter().flatten().copied().collect();
+        let tokenizer = schema.metadata().get(TOKENIZER_KEY).cloned();
         let decoder = FileDecoder::new(schema, footer.version());
-        let mut shard = Self { path: path.into(), buffer, decoder, blocks, starts: vec![0] };
+        let mut shard = Self { path: path.into(), buffer, decoder, blocks, starts: vec![0], tokenizer };
         for block in 0..shard.blocks.len() {
             let rows = shard.batch(block)?.num_rows();
             shard.starts.push(shard.starts[block] + rows);
@@ -211,6 +222,11 @@ impl Shard {
         let batch =
             self.decoder.read_record_batch(at, &data).map_err(|error| bad(format!("batch {block}: {error}")))?;
         batch.ok_or_else(|| bad(format!("batch {block} is empty")))
+    }
+
+    /// Hash of the tokenizer whose ids it holds, where that was recorded.
+    pub fn tokenizer(&self) -> Option<&str> {
+        self.tokenizer.as_deref()
     }
 
     /// Number of rows.
@@ -282,6 +298,11 @@ impl ShardSet {
             starts.push(starts.last().copied().unwrap_or(0) + shard.len());
         }
         Ok(Self { shards, starts })
+    }
+
+    /// Hash of the tokenizer of the first shard, where that was recorded.
+    pub fn tokenizer(&self) -> Option<&str> {
+        self.shards.first().and_then(Shard::tokenizer)
     }
 
     /// Number of rows in all shards.

@@ -5,6 +5,7 @@
 mod data;
 mod evaluate;
 mod export;
+mod extend;
 mod import;
 mod ingest;
 mod labels;
@@ -132,6 +133,7 @@ pub(crate) const STEPS: &[&dyn Step] = &[
     &data::TokenizerTrain,
     &data::Render,
     &model::Init,
+    &extend::Extend,
     &import::ImportGguf,
     &supervised::Supervised { name: "train cpt", about: "Continued pretraining on token shards" },
     &supervised::Supervised { name: "train sft", about: "Supervised fine-tuning on token shards" },

@@ -15,4 +15,5 @@ mod recompute;
 mod smollm2;
 mod summary;
 mod support;
+mod vocabulary;
 mod weights;

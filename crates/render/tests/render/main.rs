@@ -1,10 +1,12 @@
 //! What must hold of rendering: spans, control text, templates, chat form, tokenizer, rows and prompts.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::print_stdout, reason = "a test says what it skips")]
 
 mod chat;
 mod control;
 mod corpora;
+mod extension;
 mod gguf;
 mod published;
 mod rows;

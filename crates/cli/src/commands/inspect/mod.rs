@@ -1,8 +1,9 @@
-//! `inspect data|stats`: looks into trajectory files, in the terminal, as JSON lines or as a page.
+//! `inspect data|stats|shard`: looks into trajectory files and token rows, in the terminal, as JSON or as a page.
 
 mod browse;
 mod draw;
 mod scan;
+mod shard;
 mod text;
 mod view;
 
@@ -22,6 +23,7 @@ pub(super) fn inspect(matches: &ArgMatches) -> Result<()> {
     match matches.subcommand() {
         Some(("data", matches)) => data(matches),
         Some(("stats", matches)) => stats(matches),
+        Some(("shard", matches)) => shard::shard(matches),
         _ => Ok(()),
     }
 }
