@@ -10,6 +10,7 @@ mod keeping;
 mod laws;
 mod lora;
 mod objective;
+mod parity;
 mod refusals;
 mod resume;
 mod rl;
