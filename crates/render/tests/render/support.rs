@@ -30,7 +30,6 @@ pub(crate) const OBSERVATIONS: [&str; 18] = [
 ];
 
 /// A file or folder of the fixtures beside the checkout; says so where it is not there.
-#[expect(clippy::print_stdout, reason = "a person should know what was skipped")]
 pub(crate) fn shared(name: &str) -> Option<std::path::PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared").join(name);
     if path.exists() {
