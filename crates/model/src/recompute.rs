@@ -6,6 +6,7 @@
 //! have two terms. Only an embedding that is also the head adds its two parts to the sum one after the other.
 
 use crate::{Decoder, Gradients, Layout};
+use burn::module::Module;
 use burn::tensor::{Int, Tensor};
 
 impl Decoder {
@@ -43,15 +44,17 @@ impl Decoder {
         value
     }
 
-    /// What enters each block, and what leaves the last, without a graph. Each block makes one of its own, which goes with
-    /// it: burn computes a softmax without a graph in another order, and the bits would differ.
+    /// What enters each block, and what leaves the last, without a graph: a copy of the decoder whose parameters want no
+    /// gradient. A graph that is made and dropped would keep its activations until the next backward pass; and on the
+    /// inner device burn computes a softmax in another order, so that the bits would differ.
     fn block_inputs(&self, tokens: &Tensor<2, Int>, layout: &Layout) -> (Vec<Tensor<3>>, Tensor<3>) {
-        let rotary = self.rotary(layout);
-        let mut stream = self.embed(tokens.clone()).inner();
-        let mut inputs = Vec::with_capacity(self.model.layers.len());
-        for index in 0..self.model.layers.len() {
+        let decoder = self.clone().no_grad();
+        let rotary = decoder.rotary(layout);
+        let mut stream = decoder.embed(tokens.clone()).inner();
+        let mut inputs = Vec::with_capacity(decoder.model.layers.len());
+        for index in 0..decoder.model.layers.len() {
             inputs.push(stream.clone());
-            stream = self.block(index, Tensor::from_inner(stream), &rotary, layout).inner();
+            stream = decoder.block(index, Tensor::from_inner(stream), &rotary, layout).inner();
         }
         (inputs, stream)
     }
