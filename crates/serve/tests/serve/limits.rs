@@ -93,12 +93,16 @@ async fn nobody_waits_for_ever() {
 #[tokio::test(flavor = "multi_thread")]
 async fn work_in_progress_ends_before_the_server_does() {
     let mut server = Server::start().await;
-    let request = server.client.post(server.url(CHAT)).json(&long(json!({"n": 2})));
-    let asked = tokio::spawn(async move { request.send().await.unwrap().json::<Value>().await.unwrap() });
-    server.until("completions_active", 2.0).await;
+    let request = server.client.post(server.url(CHAT)).json(&long(json!({"n": 2, "stream": true})));
+    let mut answer = request.send().await.unwrap();
+    let mut text = Vec::from(answer.chunk().await.unwrap().unwrap());
     server.stop();
-    let answer = asked.await.unwrap();
-    assert_eq!(answer["choices"].as_array().unwrap().len(), 2);
+    while let Some(chunk) = answer.chunk().await.unwrap() {
+        text.extend_from_slice(&chunk);
+    }
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.trim_end().ends_with("data: [DONE]"), "{text}");
+    assert_eq!(text.matches("\"finish_reason\":\"").count(), 2, "{text}");
     (&mut server.ended).await.unwrap().unwrap();
     assert!(server.client.get(server.url("/health")).send().await.is_err(), "nobody listens");
 }
