@@ -42,7 +42,7 @@ async fn two_hundred_clients_are_answered_as_if_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_hangs_up_frees_its_place() {
     let limits = Limits { max_active_sequences: 2, max_cache_tokens: 1 << 12 };
-    let server = Server::with(Mind::Random, config(), limits, EngineConfig::default()).await;
+    let server = Server::with(Mind::Slow, config(), limits, EngineConfig::default()).await;
     let mut stream =
         server.client.post(server.url(CHAT)).json(&long(json!({"stream": true, "n": 2}))).send().await.unwrap();
     assert!(stream.chunk().await.unwrap().is_some());
@@ -60,7 +60,7 @@ async fn a_client_that_hangs_up_frees_its_place() {
 async fn a_full_queue_says_so_and_does_not_grow() {
     let limits = Limits { max_active_sequences: 1, max_cache_tokens: 1 << 12 };
     let engine = EngineConfig { max_waiting: 2, prefix_tokens: 0 };
-    let server = Server::with(Mind::Random, config(), limits, engine).await;
+    let server = Server::with(Mind::Slow, config(), limits, engine).await;
     let body = long(json!({}));
     let mut held = Vec::new();
     let mut refused = 0;
@@ -81,8 +81,8 @@ async fn a_full_queue_says_so_and_does_not_grow() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_waits_for_ever() {
-    let config = worldloom_serve::ServeConfig { request_timeout: Duration::from_millis(1), ..config() };
-    let server = Server::with(Mind::Random, config, Limits::default(), EngineConfig::default()).await;
+    let config = worldloom_serve::ServeConfig { request_timeout: Duration::from_millis(20), ..config() };
+    let server = Server::with(Mind::Slow, config, Limits::default(), EngineConfig::default()).await;
     let (status, answer) = server.post(CHAT, &long(json!({"n": 8}))).await;
     assert_eq!((status, answer["error"]["code"].as_str()), (504, Some("timeout")));
     let events = server.stream(CHAT, &long(json!({"n": 8, "stream": true}))).await;

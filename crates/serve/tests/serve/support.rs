@@ -21,6 +21,8 @@ pub(crate) const POSITIONS: usize = 600;
 pub(crate) enum Mind {
     /// Whatever random weights say.
     Random,
+    /// The same, of a model so large that 500 tokens take a second or more: for tests of what happens meanwhile.
+    Slow,
     /// Nothing: the most probable token is always the end.
     Silent,
 }
@@ -44,9 +46,10 @@ fn tokenizer() -> Tokenizer {
 pub(crate) fn world_model(mind: Mind, limits: Limits) -> Arc<WorldModel> {
     let tokenizer = tokenizer();
     let (vocab_size, stops) = (tokenizer.vocab_size(), tokenizer.stop_tokens());
+    let (hidden, inner, blocks) = if mind == Mind::Slow { (256, 1024, 8) } else { (16, 24, 2) };
     let config = ModelConfig::from_json(&format!(
-        r#"{{"model_type": "qwen3", "vocab_size": {vocab_size}, "hidden_size": 16, "intermediate_size": 24,
-            "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
+        r#"{{"model_type": "qwen3", "vocab_size": {vocab_size}, "hidden_size": {hidden}, "intermediate_size": {inner},
+            "num_hidden_layers": {blocks}, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 8,
             "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "max_position_embeddings": {POSITIONS},
             "tie_word_embeddings": false, "initializer_range": 0.2}}"#
     ));
