@@ -7,6 +7,7 @@ pub(crate) mod horizon;
 mod inspect;
 mod model;
 mod pipelines;
+mod play;
 mod record;
 mod report;
 pub(crate) mod serve;

@@ -9,12 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use worldloom_schema::Domain;
 use worldloom_serve::{App, ServeConfig};
-use worldloom_world::episode::{Play, Scenario};
 
-use super::simulate::read_scenario;
-use super::world::{asked, model_args, start_engine};
+use super::play::{play, play_args, scenario};
+use super::world::{model_args, start_engine};
 use crate::config::UserError;
 
 /// Where the key is looked for.
@@ -59,29 +57,12 @@ pub(crate) fn command() -> Command {
         .arg(seconds("request-timeout", "600", "Nobody waits longer"))
         .arg(seconds("grace", "30", "Time for work in progress after SIGINT or SIGTERM"))
         .arg(flag("inline-thinking", "Leave the thinking in the content, not in reasoning_content"))
-        .arg(text("domain", "DOMAIN", "Domain of environments that name none").default_value("terminal"))
-        .arg(
-            text("scenario", "FILE", "JSON file with the scenario that a reset starts from")
-                .value_parser(value_parser!(PathBuf))
-                .conflicts_with("domain"),
-        )
-        .arg(
-            text("temperature", "T", "Temperature of simulated environments")
-                .default_value("0")
-                .value_parser(value_parser!(f32)),
-        )
-        .arg(count("max-new-tokens", "512", "Longest completion of a step"))
-        .arg(
-            text("attempts", "N", "Completions drawn until one holds a prediction")
-                .default_value("3")
-                .value_parser(value_parser!(u32)),
-        )
         .arg(
             text("episodes", "DIR", "Append finished episodes there, one trajectory a line")
                 .value_parser(value_parser!(PathBuf)),
         )
         .arg(flag("mcp", "Offer the tool `predict` over stdin and stdout, and nothing else"));
-    model_args(command, true)
+    model_args(play_args(command), true)
 }
 
 /// Serves until a signal, or with --mcp until the input ends.
@@ -99,19 +80,7 @@ pub(super) fn serve(matches: &ArgMatches, stop: &Arc<AtomicBool>) -> Result<()> 
         let error = UserError::new(format!("--host {host} lets other machines in, and no key is set"));
         return Err(error.hint(format!("set {KEY_VARIABLE}, or add --no-key")).into());
     }
-    let scenario = match matches.get_one::<PathBuf>("scenario") {
-        Some(path) => read_scenario(path)?,
-        None => {
-            let domain = matches.get_one::<String>("domain").map_or("terminal", String::as_str);
-            Scenario::of(domain.parse::<Domain>().map_err(|error| UserError::new(format!("--domain: {error}")))?)
-        }
-    };
-    let play = Play {
-        asked: asked(matches),
-        max_new_tokens: count("max-new-tokens"),
-        temperature: matches.get_one("temperature").copied().unwrap_or_default(),
-        attempts: matches.get_one("attempts").copied().unwrap_or_default(),
-    };
+    let (scenario, play) = (scenario(matches)?, play(matches));
     let folder = matches.get_one::<PathBuf>("model").cloned().unwrap_or_default();
     let folder_name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
     let config = ServeConfig {

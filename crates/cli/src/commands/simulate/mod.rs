@@ -10,9 +10,10 @@ use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use worldloom_schema::{Domain, write_table};
 use worldloom_world::engine::Engine;
-use worldloom_world::episode::{Episode, Play, Scenario, Step};
+use worldloom_world::episode::{Episode, Play, Step};
 
-use super::world::{asked, model_args, start_engine};
+use super::play::{play, play_args, scenario};
+use super::world::{model_args, start_engine};
 use crate::config::{UserError, nearest};
 use agent::Agent;
 
@@ -37,33 +38,15 @@ pub(crate) fn command() -> Command {
     let command = Command::new("simulate")
         .about("Play in a simulated environment from the terminal")
         .after_help(HELP)
-        .arg(text("domain", "DOMAIN", "mcp, search, terminal, swe, android, web or os").default_value("terminal"))
-        .arg(text("state", "TEXT", "State before the first action, as the model was trained to read it"))
         .arg(
-            text("scenario", "FILE", "JSON file with the whole scenario: state, tools, hidden state, control, trouble")
-                .value_parser(value_parser!(PathBuf))
-                .conflicts_with_all(["domain", "state"]),
+            text("state", "TEXT", "State before the first action, as the model was trained to read it")
+                .conflicts_with("scenario"),
         )
         .arg(
             text("control", "TEXT", "Tell the simulation something; may be given more than once")
                 .action(ArgAction::Append),
         )
         .arg(text("seed", "S", "Seed of sampling").default_value("0").value_parser(value_parser!(u64)))
-        .arg(
-            text("temperature", "T", "0 takes the most probable token")
-                .default_value("0")
-                .value_parser(value_parser!(f32)),
-        )
-        .arg(
-            text("max-new-tokens", "N", "Longest completion, thinking included")
-                .default_value("512")
-                .value_parser(value_parser!(usize)),
-        )
-        .arg(
-            text("attempts", "N", "Completions drawn until one holds a prediction")
-                .default_value("3")
-                .value_parser(value_parser!(u32)),
-        )
         .arg(text("agent", "URL", "Let an agent play: an OpenAI-compatible endpoint, up to and with /v1"))
         .arg(text("agent-model", "NAME", "The agent's name there").requires("agent"))
         .arg(text("agent-key-env", "VARIABLE", "Environment variable with its key").requires("agent"))
@@ -74,7 +57,7 @@ pub(crate) fn command() -> Command {
             text("save", "FILE", "Write the episode at the end: .parquet, or .jsonl")
                 .value_parser(value_parser!(PathBuf)),
         );
-    model_args(command, true)
+    model_args(play_args(command), true)
 }
 
 /// Plays until the input ends.
@@ -128,31 +111,25 @@ struct Session {
 
 impl Session {
     fn start(matches: &ArgMatches) -> Result<Self> {
-        let text = |id: &str| matches.get_one::<String>(id).cloned();
-        let mut scenario = match matches.get_one::<PathBuf>("scenario") {
-            Some(path) => read_scenario(path)?,
-            None => {
-                let domain = text("domain").unwrap_or_default();
-                let domain: Domain =
-                    domain.parse().map_err(|error: String| UserError::new(format!("--domain: {error}")))?;
-                Scenario { initial_state: text("state"), ..Scenario::of(domain) }
-            }
-        };
+        let mut scenario = scenario(matches)?;
+        if let Some(state) = matches.get_one::<String>("state") {
+            scenario.initial_state = Some(state.clone());
+        }
         if matches.value_source("seed") == Some(clap::parser::ValueSource::CommandLine)
             || matches.get_one::<PathBuf>("scenario").is_none()
         {
             scenario.seed = matches.get_one::<u64>("seed").copied().unwrap_or_default();
         }
         scenario.control.extend(matches.get_many::<String>("control").unwrap_or_default().cloned());
-        let play = Play {
-            asked: asked(matches),
-            max_new_tokens: matches.get_one("max-new-tokens").copied().unwrap_or_default(),
-            temperature: matches.get_one("temperature").copied().unwrap_or_default(),
-            attempts: matches.get_one("attempts").copied().unwrap_or_default(),
-        };
         let episode = Episode::start(scenario)?;
         let engine = start_engine(matches, 64)?;
-        Ok(Self { engine, play, episode, shows_thinking: matches.get_flag("thinking"), is_interactive: false })
+        Ok(Self {
+            engine,
+            play: play(matches),
+            episode,
+            shows_thinking: matches.get_flag("thinking"),
+            is_interactive: false,
+        })
     }
 
     fn prompt(&self) {
@@ -284,13 +261,6 @@ impl Session {
         eprintln!("{} turns written to {}", self.episode.turns().len(), path.display());
         Ok(())
     }
-}
-
-/// Reads a scenario.
-pub(crate) fn read_scenario(path: &Path) -> Result<Scenario> {
-    let text = fs_err::read_to_string(path).map_err(|error| UserError::new(error.to_string()))?;
-    let read = serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_str(&text));
-    Ok(read.map_err(|error| UserError::new(format!("`{}`: `{}`: {}", path.display(), error.path(), error.inner())))?)
 }
 
 fn list(controls: &[String]) -> String {
