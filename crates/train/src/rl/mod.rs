@@ -155,9 +155,10 @@ impl Step<'_> {
         (metrics.scorer, metrics.alarms) = (figures.into_iter().collect(), alarms);
         check_available(config, step, &metrics)?;
         let mut mini_batches = into_mini_batches(rollouts, config.mini_batches);
-        for samples in &mut mini_batches {
-            let truths = update::truths(config, self.prompts, samples);
-            update::add_old_log_probs(config, &run.learner, self.reference, samples, &truths);
+        let truths: Vec<Vec<Sample>> =
+            mini_batches.iter().map(|samples| update::truths(config, self.prompts, samples)).collect();
+        for (samples, truths) in mini_batches.iter_mut().zip(&truths) {
+            update::add_old_log_probs(config, &run.learner, self.reference, samples, truths);
         }
         rollout::dump(&self.rollouts, step, self.prompts, &mini_batches, partners.scorer)?;
         for samples in &mini_batches {
@@ -166,7 +167,7 @@ impl Step<'_> {
         if step == 1 {
             check_faults(config, &metrics)?;
         }
-        self.train(run, &mini_batches, &mut metrics)?;
+        self.train(run, &mini_batches, &truths, &mut metrics)?;
         run.state.step = step;
         run.state.cursor += drawn;
         run.state.tokens += metrics.tokens;
@@ -180,15 +181,20 @@ impl Step<'_> {
     }
 
     /// One update for each mini-batch.
-    fn train(&self, run: &mut Run, mini_batches: &[Vec<Sample>], metrics: &mut RlStepMetrics) -> Result<()> {
+    fn train(
+        &self,
+        run: &mut Run,
+        mini_batches: &[Vec<Sample>],
+        truths: &[Vec<Sample>],
+        metrics: &mut RlStepMetrics,
+    ) -> Result<()> {
         let config = self.config;
         let (mut totals, mut losses) = (Totals::default(), Vec::new());
-        for (at, samples) in mini_batches.iter().enumerate() {
+        for (at, (samples, truths)) in mini_batches.iter().zip(truths).enumerate() {
             let place = self.place(run.state.step + 1, samples);
             let number = run.state.step * config.mini_batches as u64 + at as u64;
             let rate = config.schedule.rate(config.optimizer.learning_rate, number, config.updates());
             metrics.learning_rate = rate;
-            let truths = update::truths(config, self.prompts, samples);
             let of = (samples.as_slice(), truths.as_slice());
             let Some(update) = update::update(config, &mut run.learner, of, rate, &place, &mut totals)? else {
                 metrics.skipped_updates += 1;
