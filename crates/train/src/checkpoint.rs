@@ -39,12 +39,8 @@ pub struct CheckpointConfig {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_every: Option<u64>,
     /// Whether the one with the lowest validation loss stays too; it is made when the loss is measured. Default: no.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub keep_best: bool,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 impl CheckpointConfig {

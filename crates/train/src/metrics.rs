@@ -61,7 +61,7 @@ pub struct StepMetrics {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub parts: BTreeMap<String, u64>,
     /// Whether it changed no weight, because its loss or gradient was not finite.
-    #[serde(skip_serializing_if = "is_false")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub skipped: bool,
     /// Figures that jumped.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -77,10 +77,6 @@ pub struct StepMetrics {
     /// Numbers of its rows; not in the file, for messages.
     #[serde(skip)]
     pub row_numbers: Vec<usize>,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// What is known when a run starts.

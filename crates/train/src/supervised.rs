@@ -38,7 +38,7 @@ pub struct StageConfig {
     pub rows_per_micro_batch: usize,
     /// Whether blocks are computed again in the backward pass: a quarter more time, far less memory, the same results.
     /// Default: no.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recompute: bool,
     /// Share of the run's tokens (context and targets) by the names of the rows, where there are several; they need not
     /// add up to 1.
@@ -96,10 +96,6 @@ impl StageConfig {
         }
         Ok(())
     }
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// Trains on `data`. Called again on the same folder, it goes on; the files it leaves are the same.
