@@ -83,7 +83,7 @@ pub(crate) struct Apply {
 
 impl Apply {
     /// Starts the files in `out`.
-    pub(crate) fn create(out: &Path, config: &CurateConfig, resources: Resources) -> Result<Self> {
+    pub(crate) fn create(out: &Path, config: &CurateConfig, resources: Resources<'_>) -> Result<Self> {
         let mut pools = Vec::new();
         for pool in Pool::ALL {
             let writer = TableWriter::create(&out.join(pool_file(pool)))?;

@@ -99,7 +99,7 @@ impl Plans<'_> {
         for batch in self.engine.collect("evaluation_ids", self.evaluation_ids()?)? {
             ids.extend(texts(&batch, "trajectory_id")?.iter().flatten().map(String::from));
         }
-        let mut runs = OverlapBuilder::new(run_words);
+        let mut runs = OverlapBuilder::new(run_words, self.engine.folder());
         let mut words = Vec::new();
         self.inputs.each_batch(&["trajectory_id", "turns"], |batch| {
             let found = texts(batch, "trajectory_id")?;
@@ -107,11 +107,11 @@ impl Plans<'_> {
             for row in (0..batch.num_rows()).filter(|row| ids.contains(found.value(*row))) {
                 words.clear();
                 turns.words(row, &mut words);
-                runs.add(&words);
+                runs.add(&words)?;
             }
             Ok(())
         })?;
-        runs.finish().write(&path)?;
+        runs.write(&path)?;
         Ok(path)
     }
 

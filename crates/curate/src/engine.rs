@@ -1,5 +1,8 @@
 //! The engine: one DataFusion session with bounded memory, and a folder where plans leave their results.
 //!
+//! With a [`Cluster`], plans run there and their rows are fetched; what this process makes itself, and every file it
+//! leaves, is as without one.
+//!
 //! What a plan leaves is written beside and renamed when it is whole, so that a run that was killed goes on from the
 //! plans that are done. The folder says what it was made of and how; for anything else it is emptied first.
 
@@ -14,8 +17,11 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::ScalarUDF;
+use datafusion::parquet::arrow::ArrowWriter;
 use datafusion::parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use datafusion::parquet::file::properties::WriterPropertiesBuilder;
 use datafusion::prelude::{DataFrame, ParquetReadOptions, SessionConfig, SessionContext};
+use futures::StreamExt;
 use worldloom_schema::Table;
 
 use crate::error::{Error, Result};
@@ -26,34 +32,49 @@ use crate::inputs::{BATCH_BYTES, MOST_BATCH_ROWS};
 const PARTITION_BYTES: usize = 64 << 20;
 /// Name of the file that says what the folder was made of.
 const KEY: &str = "key";
+/// Times a plan is sent to a cluster: a machine that is lost takes with it the rows that were not fetched yet.
+const CLUSTER_ATTEMPTS: usize = 3;
+
+/// Other machines that plans can run on. They see the files of a curation under the paths that this one sees, and know
+/// our functions ([`register`](crate::register)).
+pub trait Cluster: std::fmt::Debug + Sync {
+    /// The session that sends its plans there, from one that would run them here.
+    fn session(&self, here: &SessionContext) -> std::result::Result<SessionContext, DataFusionError>;
+}
 
 /// What a curation may use; it does not change its result.
 #[derive(Debug, Clone, Copy)]
-pub struct Resources {
+pub struct Resources<'a> {
     /// Threads of the plans and of the masks.
     pub num_threads: usize,
     /// What plans may hold before they spill to disk.
     pub plan_memory_bytes: usize,
+    /// Where plans run; unless given, in this process.
+    pub cluster: Option<&'a dyn Cluster>,
 }
 
-impl Default for Resources {
+impl Default for Resources<'_> {
     fn default() -> Self {
         let num_threads = std::thread::available_parallelism().map_or(1, usize::from);
-        Self { num_threads, plan_memory_bytes: 1 << 30 }
+        Self { num_threads, plan_memory_bytes: 1 << 30, cluster: None }
     }
 }
 
 /// A session, its threads and its folder.
 pub(crate) struct Engine {
     threads: tokio::runtime::Runtime,
-    context: SessionContext,
+    /// The session of this process.
+    here: SessionContext,
+    /// The session of the plans, where it is another.
+    there: Option<SessionContext>,
     folder: PathBuf,
 }
 
 impl Engine {
     /// A session that keeps its results in `folder`, and those it finds there if they were made under the same key.
-    pub(crate) fn start(folder: &Path, key: &str, resources: Resources, batch_rows: usize) -> Result<Self> {
-        prepare(folder, key)?;
+    pub(crate) fn start(folder: &Path, key: &str, resources: Resources<'_>, batch_rows: usize) -> Result<Self> {
+        let folder = std::path::absolute(folder)?;
+        prepare(&folder, key)?;
         let num_threads = resources.num_threads.max(1);
         let threads = tokio::runtime::Builder::new_multi_thread().worker_threads(num_threads).enable_all().build()?;
         let partitions = num_threads.min(resources.plan_memory_bytes / PARTITION_BYTES).max(1);
@@ -66,21 +87,28 @@ impl Engine {
             .with_temp_file_path(folder.join("spill"))
             .build_arc()
             .map_err(|error| plan_error("start", error))?;
-        let context = SessionContext::new_with_config_rt(config, runtime);
-        functions::register(&context);
-        Ok(Self { threads, context, folder: folder.into() })
+        let here = SessionContext::new_with_config_rt(config, runtime);
+        functions::register(&here);
+        let there = resources.cluster.map(|cluster| cluster.session(&here)).transpose();
+        let there = there.map_err(|error| plan_error("start", error))?;
+        Ok(Self { threads, here, there, folder })
+    }
+
+    /// The session of the plans.
+    fn session(&self) -> &SessionContext {
+        self.there.as_ref().unwrap_or(&self.here)
     }
 
     /// One of our functions.
     pub(crate) fn function(&self, name: &str) -> Result<Arc<ScalarUDF>> {
         use datafusion::execution::FunctionRegistry;
-        self.context.udf(name).map_err(|error| plan_error(name, error))
+        self.session().udf(name).map_err(|error| plan_error(name, error))
     }
 
     /// Parquet files as a frame.
     pub(crate) fn read(&self, plan: &str, paths: &[PathBuf]) -> Result<DataFrame> {
         let names: Vec<String> = paths.iter().map(|path| path.to_string_lossy().into_owned()).collect();
-        self.wait(plan, self.context.read_parquet(names, ParquetReadOptions::default().file_extension("")))
+        self.wait(plan, self.session().read_parquet(names, ParquetReadOptions::default().file_extension("")))
     }
 
     /// Whether a plan is done.
@@ -110,8 +138,13 @@ impl Engine {
         format.global.max_row_group_bytes =
             Some(MaxRowGroupBytes::try_new(BATCH_BYTES).map_err(|error| plan_error(name, error))?);
         let partial = self.folder.join(format!("partial.{name}.parquet"));
-        let options = DataFrameWriteOptions::new().with_single_file_output(true);
-        self.wait(name, frame.write_parquet(&partial.to_string_lossy(), options, Some(format)))?;
+        match self.there {
+            Some(_) => self.wait(name, fetch(frame, &partial, format))?,
+            None => {
+                let options = DataFrameWriteOptions::new().with_single_file_output(true);
+                self.wait(name, frame.write_parquet(&partial.to_string_lossy(), options, Some(format)))?;
+            }
+        }
         fs_err::File::open(&partial)?.sync_all()?;
         Ok(fs_err::rename(&partial, self.stored(name))?)
     }
@@ -133,6 +166,11 @@ impl Engine {
         self.folder.join(format!("{name}.parquet"))
     }
 
+    /// Where files of the client's lie.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Where a file of the client's lies.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.join(name)
@@ -140,7 +178,7 @@ impl Engine {
 
     /// A batch of the client as a frame.
     pub(crate) fn values(&self, plan: &str, batch: RecordBatch) -> Result<DataFrame> {
-        self.context.read_batch(batch).map_err(|error| plan_error(plan, error))
+        self.here.read_batch(batch).map_err(|error| plan_error(plan, error))
     }
 
     /// The rows of a frame, which the caller knows to be few.
@@ -163,6 +201,33 @@ impl Engine {
     fn wait<T>(&self, plan: &str, work: impl Future<Output = std::result::Result<T, DataFusionError>>) -> Result<T> {
         self.threads.block_on(work).map_err(|error| plan_error(plan, error))
     }
+}
+
+/// Runs a frame elsewhere and writes its rows here, from the start again where the machine that held them was lost.
+async fn fetch(
+    frame: DataFrame,
+    path: &Path,
+    mut format: TableParquetOptions,
+) -> std::result::Result<(), DataFusionError> {
+    format.arrow_schema(frame.schema().inner());
+    for attempt in 1.. {
+        let properties = WriterPropertiesBuilder::try_from(&format)?.build();
+        let file = fs_err::File::create(path).map_err(DataFusionError::IoError)?;
+        let written = async {
+            let mut rows = frame.clone().execute_stream().await?;
+            let mut writer = ArrowWriter::try_new(file, rows.schema(), Some(properties))?;
+            while let Some(batch) = rows.next().await {
+                writer.write(&batch?)?;
+            }
+            Ok::<_, DataFusionError>(writer.close()?)
+        };
+        match written.await {
+            Ok(_) => break,
+            Err(error) if attempt >= CLUSTER_ATTEMPTS => return Err(error),
+            Err(error) => tracing::warn!(attempt, %error, "the cluster lost a plan, which is sent again"),
+        }
+    }
+    Ok(())
 }
 
 /// Empties a folder that was made of something else, and takes away what was not finished.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use worldloom_schema::{Pool, TableReader, Trajectory};
 
 use crate::error::{Error, Result};
-use crate::overlap::{OverlapBuilder, Overlaps};
+use crate::overlap::OverlapBuilder;
 use crate::run::pool_file;
 use crate::words::add_words;
 
@@ -21,16 +21,15 @@ const ENDINGS: [&str; 5] = ["parquet", "jsonl", "json", "txt", "md"];
 
 /// What evaluation sets hold.
 pub(crate) struct EvaluationSets {
-    pub(crate) overlaps: Overlaps,
+    pub(crate) runs: OverlapBuilder,
     pub(crate) task_groups: BTreeSet<String>,
     /// Texts read.
     pub(crate) texts: u64,
 }
 
-/// Reads all sets.
-pub(crate) fn read(paths: &[PathBuf], run_words: usize) -> Result<EvaluationSets> {
-    let mut reading =
-        Reading { runs: OverlapBuilder::new(run_words), words: Vec::new(), groups: BTreeSet::new(), texts: 0 };
+/// Reads all sets; `runs` takes what they say.
+pub(crate) fn read(paths: &[PathBuf], runs: OverlapBuilder) -> Result<EvaluationSets> {
+    let mut reading = Reading { runs, words: Vec::new(), groups: BTreeSet::new(), texts: 0 };
     for path in paths {
         let before = reading.texts;
         files(path)?.iter().try_for_each(|file| reading.file(file))?;
@@ -39,7 +38,7 @@ pub(crate) fn read(paths: &[PathBuf], run_words: usize) -> Result<EvaluationSets
         }
     }
     let Reading { runs, groups, texts, .. } = reading;
-    Ok(EvaluationSets { overlaps: runs.finish(), task_groups: groups, texts })
+    Ok(EvaluationSets { runs, task_groups: groups, texts })
 }
 
 /// The files of a set, sorted.
@@ -84,15 +83,13 @@ impl Reading {
                 let text = fs_err::read_to_string(path)?;
                 let value = serde_json::from_str(&text).map_err(|error| wrong_json(path, 0, &error))?;
                 match value {
-                    Value::Array(rows) => rows.iter().for_each(|row| self.object(row)),
+                    Value::Array(rows) => rows.iter().try_for_each(|row| self.object(row)),
                     value => self.object(&value),
                 }
-                Ok(())
             }
             _ => {
                 add_words(&String::from_utf8_lossy(&fs_err::read(path)?), &mut self.words);
-                self.close();
-                Ok(())
+                self.close()
             }
         }
     }
@@ -105,7 +102,7 @@ impl Reading {
                 add_words(&turn.observation, &mut self.words);
             }
             self.groups.insert(trajectory.task_group);
-            self.close();
+            self.close()?;
         }
         Ok(())
     }
@@ -116,13 +113,13 @@ impl Reading {
             let line = line?;
             let text = String::from_utf8_lossy(&line);
             if !text.trim().is_empty() {
-                self.object(&serde_json::from_str(&text).map_err(|error| wrong_json(path, row, &error))?);
+                self.object(&serde_json::from_str(&text).map_err(|error| wrong_json(path, row, &error))?)?;
             }
         }
         Ok(())
     }
 
-    fn object(&mut self, row: &Value) {
+    fn object(&mut self, row: &Value) -> Result<()> {
         if let Some(group) = row.get("task_group").and_then(Value::as_str) {
             self.groups.insert(group.into());
         }
@@ -135,7 +132,7 @@ impl Reading {
             (Some(prompt), Some(response)) => [prompt, response].into_iter().for_each(|text| self.strings(text)),
             _ => self.strings(row),
         }
-        self.close();
+        self.close()
     }
 
     fn strings(&mut self, value: &Value) {
@@ -147,12 +144,13 @@ impl Reading {
         }
     }
 
-    fn close(&mut self) {
+    fn close(&mut self) -> Result<()> {
         if !self.words.is_empty() {
-            self.runs.add(&self.words);
+            self.runs.add(&self.words)?;
             self.texts += 1;
         }
         self.words.clear();
+        Ok(())
     }
 }
 

@@ -41,7 +41,7 @@ mod words;
 pub use clusters::{Clusters, Member, Placed, UnionFind};
 pub use config::{CurateConfig, PoolShares, TurnsPerTrajectory};
 pub use documents::{DocumentReport, Documents};
-pub use engine::Resources;
+pub use engine::{Cluster, Resources};
 pub use error::{Error, Result};
 pub use functions::register;
 pub use mask::{Comparison, MaskRule, Measure, Test, TurnMask};

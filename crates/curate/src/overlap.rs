@@ -1,17 +1,33 @@
 //! What a text shares with evaluation texts: runs of words, kept as numbers (13-gram decontamination).
+//!
+//! The runs lie in a file, sorted and each once. In memory are two bytes a run, which tell most runs that are not in the
+//! file, and the first run of each page; the others are looked up.
 
-use std::io::{BufReader, BufWriter, Read, Write};
-use std::path::Path;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::File;
+use std::io::{BufReader, BufWriter, Read, Seek, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 use crate::words::runs;
 
-/// The runs of all evaluation texts. A filter of 16 bits per run answers most questions without a search.
-#[derive(Debug, Default)]
+/// Runs that are held before they are put aside, sorted.
+const HELD_RUNS: usize = 1 << 24;
+/// Runs of a page of the file.
+const PAGE_RUNS: usize = 512;
+/// Bytes before the first run: the words of a run.
+const HEAD_BYTES: u64 = 8;
+
+/// The runs of all evaluation texts.
+#[derive(Debug)]
 pub(crate) struct Overlaps {
     run_words: usize,
-    sorted: Vec<u64>,
-    filter: Vec<u64>,
+    len: u64,
+    filter: Filter,
+    first_of_page: Vec<u64>,
+    file: File,
 }
 
 /// What a text shares with evaluation.
@@ -23,67 +39,56 @@ pub(crate) struct Overlap {
     pub(crate) longest: u64,
 }
 
-/// Collects the runs of evaluation texts.
-#[derive(Debug)]
-pub(crate) struct OverlapBuilder {
-    run_words: usize,
-    runs: Vec<u64>,
-    sorted: usize,
-}
-
-impl OverlapBuilder {
-    pub(crate) fn new(run_words: usize) -> Self {
-        Self { run_words, runs: Vec::new(), sorted: 0 }
-    }
-
-    /// Adds one text by its words.
-    pub(crate) fn add(&mut self, words: &[u64]) {
-        self.runs.extend(runs(words, self.run_words));
-        // Repetitions are dropped whenever as much has come as is kept.
-        if self.runs.len() > 2 * self.sorted + (1 << 20) {
-            self.sort();
-        }
-    }
-
-    fn sort(&mut self) {
-        self.runs.sort_unstable();
-        self.runs.dedup();
-        self.sorted = self.runs.len();
-    }
-
-    pub(crate) fn finish(mut self) -> Overlaps {
-        self.sort();
-        Overlaps::new(self.run_words, self.runs)
-    }
-}
-
 impl Overlaps {
-    fn new(run_words: usize, sorted: Vec<u64>) -> Self {
-        let words = (sorted.len() / 4).next_power_of_two();
-        let mut filter = vec![0u64; words];
-        for run in &sorted {
-            let (word, bit) = place(*run, words);
-            filter[word] |= bit;
+    /// Opens what [`OverlapBuilder::write`] wrote.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let (file, _) = fs_err::File::open(path)?.into_parts();
+        let bytes = file.metadata()?.len();
+        if bytes < HEAD_BYTES || bytes % 8 != 0 {
+            let detail = format!("`{}`: {bytes} bytes are no list of runs", path.display());
+            return Err(Error::Plan { plan: "evaluation overlap".into(), detail });
         }
-        Self { run_words, sorted, filter }
+        let len = bytes / 8 - 1;
+        let mut reader = BufReader::new(&file);
+        let run_words = number(&mut reader)? as usize;
+        let mut filter = Filter::new(len);
+        let mut first_of_page = Vec::with_capacity((len as usize).div_ceil(PAGE_RUNS));
+        for at in 0..len {
+            let run = number(&mut reader)?;
+            filter.add(run);
+            if at % PAGE_RUNS as u64 == 0 {
+                first_of_page.push(run);
+            }
+        }
+        Ok(Self { run_words, len, filter, first_of_page, file })
     }
 
     /// Number of different runs.
-    pub(crate) fn len(&self) -> usize {
-        self.sorted.len()
+    pub(crate) fn len(&self) -> u64 {
+        self.len
     }
 
-    fn contains(&self, run: u64) -> bool {
-        let (word, bit) = place(run, self.filter.len());
-        self.filter[word] & bit != 0 && self.sorted.binary_search(&run).is_ok()
+    fn contains(&self, run: u64) -> Result<bool> {
+        if !self.filter.may_hold(run) {
+            return Ok(false);
+        }
+        let Some(page) = self.first_of_page.partition_point(|first| *first <= run).checked_sub(1) else {
+            return Ok(false);
+        };
+        let first = (page * PAGE_RUNS) as u64;
+        let mut bytes = [0; PAGE_RUNS * 8];
+        let bytes = &mut bytes[..8 * (self.len - first).min(PAGE_RUNS as u64) as usize];
+        self.file.read_exact_at(bytes, HEAD_BYTES + 8 * first)?;
+        let (runs, _) = bytes.as_chunks::<8>();
+        Ok(runs.binary_search_by_key(&run, |bytes| u64::from_le_bytes(*bytes)).is_ok())
     }
 
     /// Compares a text by its words.
-    pub(crate) fn of(&self, words: &[u64]) -> Overlap {
+    pub(crate) fn of(&self, words: &[u64]) -> Result<Overlap> {
         let length = self.run_words.min(words.len());
         let (mut shared, mut longest, mut current, mut covered_to) = (0, 0, 0, 0);
         for (start, run) in runs(words, self.run_words).enumerate() {
-            if !self.contains(run) {
+            if !self.contains(run)? {
                 continue;
             }
             let end = start + length;
@@ -93,41 +98,123 @@ impl Overlaps {
             covered_to = end;
             longest = longest.max(current);
         }
-        Overlap { share: shared as f64 / words.len().max(1) as f64, longest: longest as u64 }
-    }
-
-    /// Writes the runs as a file that the functions of plans read.
-    pub(crate) fn write(&self, path: &Path) -> Result<()> {
-        let mut file = BufWriter::new(fs_err::File::create(path)?);
-        file.write_all(&(self.run_words as u64).to_le_bytes())?;
-        for run in &self.sorted {
-            file.write_all(&run.to_le_bytes())?;
-        }
-        Ok(file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?)
-    }
-
-    /// Reads what [`Overlaps::write`] wrote.
-    pub(crate) fn read(path: &Path) -> Result<Self> {
-        let file = fs_err::File::open(path)?;
-        let bytes = file.metadata()?.len();
-        if bytes < 8 || bytes % 8 != 0 {
-            let detail = format!("`{}`: {bytes} bytes are no list of runs", path.display());
-            return Err(Error::Plan { plan: "evaluation overlap".into(), detail });
-        }
-        let mut file = BufReader::new(file);
-        let mut number = || -> Result<u64> {
-            let mut bytes = [0; 8];
-            file.read_exact(&mut bytes)?;
-            Ok(u64::from_le_bytes(bytes))
-        };
-        let run_words = number()? as usize;
-        let sorted = (1..bytes / 8).map(|_| number()).collect::<Result<Vec<u64>>>()?;
-        Ok(Self::new(run_words, sorted))
+        Ok(Overlap { share: shared as f64 / words.len().max(1) as f64, longest: longest as u64 })
     }
 }
 
-fn place(run: u64, words: usize) -> (usize, u64) {
-    ((run >> 6) as usize & (words - 1), 1 << (run & 63))
+/// A Bloom filter whose bits of one run lie in one word: 16 bits a run, four of them set, so that about one in a hundred
+/// runs that are not held passes.
+#[derive(Debug)]
+struct Filter {
+    words: Vec<u64>,
+}
+
+impl Filter {
+    fn new(runs: u64) -> Self {
+        Self { words: vec![0; (runs / 4 + 1) as usize] }
+    }
+
+    /// The word by the high bits of the run, four of its bits by the low ones.
+    fn place(&self, run: u64) -> (usize, u64) {
+        let word = (u128::from(run) * self.words.len() as u128) >> 64;
+        let bits = (0..4).fold(0, |bits, at| bits | 1 << ((run >> (6 * at)) & 63));
+        (word as usize, bits)
+    }
+
+    fn add(&mut self, run: u64) {
+        let (word, bits) = self.place(run);
+        self.words[word] |= bits;
+    }
+
+    fn may_hold(&self, run: u64) -> bool {
+        let (word, bits) = self.place(run);
+        self.words[word] & bits == bits
+    }
+}
+
+/// Collects the runs of evaluation texts; what is more than it may hold lies in files without a name.
+#[derive(Debug)]
+pub(crate) struct OverlapBuilder {
+    run_words: usize,
+    folder: PathBuf,
+    most: usize,
+    held: Vec<u64>,
+    aside: Vec<File>,
+}
+
+impl OverlapBuilder {
+    /// `folder`: where there is room.
+    pub(crate) fn new(run_words: usize, folder: &Path) -> Self {
+        Self { run_words, folder: folder.into(), most: HELD_RUNS, held: Vec::new(), aside: Vec::new() }
+    }
+
+    /// Adds one text by its words.
+    pub(crate) fn add(&mut self, words: &[u64]) -> Result<()> {
+        for run in runs(words, self.run_words) {
+            if self.held.len() == self.most {
+                self.make_room()?;
+            }
+            self.held.push(run);
+        }
+        Ok(())
+    }
+
+    /// Drops repetitions; if few were, puts the rest aside.
+    fn make_room(&mut self) -> Result<()> {
+        self.sort();
+        if self.held.len() > self.most / 2 {
+            let mut file = BufWriter::new(tempfile::tempfile_in(&self.folder)?);
+            self.held.iter().try_for_each(|run| file.write_all(&run.to_le_bytes()))?;
+            self.aside.push(file.into_inner().map_err(std::io::IntoInnerError::into_error)?);
+            self.held.clear();
+        }
+        Ok(())
+    }
+
+    fn sort(&mut self) {
+        self.held.sort_unstable();
+        self.held.dedup();
+    }
+
+    /// Writes the runs, sorted and each once, and opens them.
+    pub(crate) fn write(mut self, path: &Path) -> Result<Overlaps> {
+        self.sort();
+        let mut file = BufWriter::new(fs_err::File::create(path)?);
+        file.write_all(&(self.run_words as u64).to_le_bytes())?;
+        let mut lists: Vec<Box<dyn Iterator<Item = Result<u64>>>> = vec![Box::new(self.held.into_iter().map(Ok))];
+        for mut aside in self.aside {
+            let bytes = aside.stream_position()?;
+            aside.rewind()?;
+            let mut reader = BufReader::new(aside);
+            lists.push(Box::new((0..bytes / 8).map(move |_| number(&mut reader))));
+        }
+        merge(lists, |run| Ok(file.write_all(&run.to_le_bytes())?))?;
+        file.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
+        Overlaps::read(path)
+    }
+}
+
+/// Gives what sorted lists hold in order, each number once.
+fn merge(mut lists: Vec<Box<dyn Iterator<Item = Result<u64>>>>, mut take: impl FnMut(u64) -> Result<()>) -> Result<()> {
+    let mut heads = BinaryHeap::new();
+    for (list, numbers) in lists.iter_mut().enumerate() {
+        heads.extend(numbers.next().transpose()?.map(|number| Reverse((number, list))));
+    }
+    let mut last = None;
+    while let Some(Reverse((number, list))) = heads.pop() {
+        if last != Some(number) {
+            take(number)?;
+            last = Some(number);
+        }
+        heads.extend(lists[list].next().transpose()?.map(|number| Reverse((number, list))));
+    }
+    Ok(())
+}
+
+fn number(reader: &mut impl Read) -> Result<u64> {
+    let mut bytes = [0; 8];
+    reader.read_exact(&mut bytes)?;
+    Ok(u64::from_le_bytes(bytes))
 }
 
 #[cfg(test)]
@@ -141,10 +228,16 @@ mod tests {
         words
     }
 
+    /// The runs of texts, put aside whenever there are three.
+    fn written(run_words: usize, texts: &[&str], folder: &Path) -> Overlaps {
+        let mut builder = OverlapBuilder { most: 3, ..OverlapBuilder::new(run_words, folder) };
+        texts.iter().for_each(|text| builder.add(&words(text)).unwrap());
+        builder.write(&folder.join("runs")).unwrap()
+    }
+
     fn overlap(evaluation: &[&str], text: &str) -> (f64, u64) {
-        let mut builder = OverlapBuilder::new(3);
-        evaluation.iter().for_each(|text| builder.add(&words(text)));
-        let found = builder.finish().of(&words(text));
+        let folder = tempfile::tempdir().unwrap();
+        let found = written(3, evaluation, folder.path()).of(&words(text)).unwrap();
         (found.share, found.longest)
     }
 
@@ -166,24 +259,45 @@ mod tests {
     }
 
     #[test]
-    fn a_stored_list_answers_as_before() {
-        let mut builder = OverlapBuilder::new(13);
-        for at in 0..3000u64 {
-            builder.add(&words(&format!("{at} b c d e f g h i j k l m {}", at % 7)));
+    fn every_run_is_found_and_no_other_however_little_is_held() {
+        let folder = tempfile::tempdir().unwrap();
+        let texts: Vec<String> = (0..3000).map(|at| format!("{at} b c d e f g h i j k l m {}", at % 7)).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let little = written(13, &texts, folder.path());
+        assert_eq!(little.len(), 3007, "each row has a first run of its own and one of seven second ones");
+        let file = fs_err::read(folder.path().join("runs")).unwrap();
+        let mut builder = OverlapBuilder::new(13, folder.path());
+        texts.iter().rev().for_each(|text| builder.add(&words(text)).unwrap());
+        let much = builder.write(&folder.path().join("runs")).unwrap();
+        assert!(fs_err::read(folder.path().join("runs")).unwrap() == file, "the same bytes, held or put aside");
+        for held in [&little, &much] {
+            for text in &texts {
+                assert_eq!(held.of(&words(text)).unwrap().longest, 14, "{text}");
+            }
+            for at in 3000..9000 {
+                assert_eq!(held.of(&words(&format!("{at} b c d e f g h i j k l"))).unwrap().longest, 0);
+            }
         }
-        let before = builder.finish();
-        assert_eq!(before.len(), 3007, "each row has a first run of its own and one of seven second ones");
+        assert_eq!(fs_err::read_dir(folder.path()).unwrap().count(), 1, "what was put aside is gone");
+    }
+
+    #[test]
+    fn the_filter_passes_few_that_it_does_not_hold() {
+        let of = |seed: u64| move |at: u64| crate::words::mix(at.wrapping_mul(seed));
+        let mut filter = Filter::new(100_000);
+        (1..100_001).map(of(3)).for_each(|run| filter.add(run));
+        assert!((1..100_001).map(of(3)).all(|run| filter.may_hold(run)));
+        let passed = (100_001..200_001).map(of(3)).filter(|run| filter.may_hold(*run)).count();
+        assert!(passed < 1500, "{passed} of 100,000");
+    }
+
+    #[test]
+    fn a_file_of_another_kind_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("runs");
-        before.write(&path).unwrap();
-        let after = Overlaps::read(&path).unwrap();
-        for text in
-            ["17 b c d e f g h i j k l m 3", "b c d e f g h i j k l m 3 n", "b c d", "9000 b c d e f g h i j k l"]
-        {
-            assert_eq!(after.of(&words(text)), before.of(&words(text)), "{text}");
-        }
-        assert_eq!(after.of(&words("17 b c d e f g h i j k l m")).longest, 13);
         fs_err::write(&path, "12345").unwrap();
         assert!(Overlaps::read(&path).unwrap_err().to_string().contains("5 bytes are no list of runs"));
+        let none = OverlapBuilder::new(13, folder.path()).write(&path).unwrap();
+        assert_eq!(none.of(&words("a b c")).unwrap(), Overlap { share: 0.0, longest: 0 });
     }
 }

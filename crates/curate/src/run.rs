@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::evaluation_sets;
 use crate::groups::is_wanted;
 use crate::inputs::Inputs;
+use crate::overlap::OverlapBuilder;
 use crate::plans::Plans;
 use crate::proof::check_disjoint;
 use crate::report::Report;
@@ -39,7 +40,7 @@ pub fn run(
     trajectories: &[PathBuf],
     documents: &[PathBuf],
     out: &Path,
-    resources: Resources,
+    resources: Resources<'_>,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Report> {
     config.check()?;
@@ -85,22 +86,23 @@ fn run_plans(plans: &Plans<'_>, progress: &mut dyn FnMut()) -> Result<()> {
         tracing::debug!(plan = name, "plan done");
         progress();
     };
-    let sets = match &config.decontaminate {
+    let groups = match &config.decontaminate {
         Some(against) if !against.against.is_empty() && !engine.has("trajectories") => {
-            let sets = evaluation_sets::read(&against.against, against.run_words)?;
-            let (texts, runs) = (sets.texts, sets.overlaps.len());
-            tracing::info!(texts, runs, groups = sets.task_groups.len(), "evaluation sets read");
-            sets.overlaps.write(&engine.file("evaluation.runs"))?;
-            Some(sets)
+            let held = OverlapBuilder::new(against.run_words, engine.folder());
+            let sets = evaluation_sets::read(&against.against, held)?;
+            let (texts, groups) = (sets.texts, sets.task_groups);
+            let runs = sets.runs.write(&engine.file("evaluation.runs"))?.len();
+            tracing::info!(texts, runs, groups = groups.len(), "evaluation sets read");
+            Some(groups)
         }
         _ => None,
     };
-    let runs = sets.as_ref().map(|_| engine.file("evaluation.runs"));
+    let runs = groups.as_ref().map(|_| engine.file("evaluation.runs"));
     plans.run("facts", || plans.facts(runs.as_deref()))?;
     done("facts");
     plans.run("turns", || plans.turns())?;
     done("turns");
-    let groups: Vec<String> = sets.map(|sets| sets.task_groups.into_iter().collect()).unwrap_or_default();
+    let groups: Vec<String> = groups.map(|groups| groups.into_iter().collect()).unwrap_or_default();
     plans.run("trajectories", || plans.trajectories(&groups))?;
     done("trajectories");
     if let Some(near) = &config.near_duplicates {

@@ -158,7 +158,7 @@ fn overlap_body(test: &OverlapTest, arguments: &[ArrayRef]) -> Result<ArrayRef> 
     for row in 0..arguments[0].len() {
         words.clear();
         rows.add(row, &mut words);
-        let overlap = test.0.of(&words);
+        let overlap = test.0.of(&words).map_err(ours)?;
         shares.append_value(overlap.share);
         longest.append_value(overlap.longest);
     }

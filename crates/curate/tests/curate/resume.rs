@@ -3,10 +3,17 @@
 use crate::common::{config, crowd, trajectory, turn, write};
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use datafusion::error::DataFusionError;
+use datafusion::execution::session_state::SessionStateBuilder;
+use datafusion::prelude::SessionContext;
 use worldloom_curate::{
-    CurateConfig, Decontaminate, Mixture, MixtureKey, NearDuplicates, Resources, SecretKind, Secrets, run,
+    Cluster, CurateConfig, Decontaminate, Mixture, MixtureKey, NearDuplicates, Resources, SecretKind, Secrets,
+    register, run,
 };
 use worldloom_schema::Trajectory;
 
@@ -46,7 +53,7 @@ fn inputs(folder: &Path, parts: &[&[Trajectory]]) -> Vec<PathBuf> {
     parts.iter().enumerate().map(|(at, rows)| write(folder, &format!("{at}.parquet"), rows)).collect()
 }
 
-fn written(parts: &[&[Trajectory]], resources: Resources) -> BTreeMap<String, Vec<u8>> {
+fn written(parts: &[&[Trajectory]], resources: Resources<'_>) -> BTreeMap<String, Vec<u8>> {
     let (folder, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     run(&everything(), &inputs(folder.path(), parts), &[], out.path(), resources, &|_, _| {}).unwrap();
     files(out.path())
@@ -64,11 +71,73 @@ fn all_rules_together_give_the_same_bytes_in_any_order_and_with_any_resources() 
     let mut reversed = all.clone();
     reversed.reverse();
     let (first, second) = reversed.split_at(333);
-    let many = Resources { num_threads: 5, plan_memory_bytes: 1 << 29 };
+    let many = Resources { num_threads: 5, plan_memory_bytes: 1 << 29, ..Resources::default() };
     assert!(written(&[second, first], many) == expected);
     // Little enough memory that sorts spill.
-    let little = Resources { num_threads: 2, plan_memory_bytes: 48 << 20 };
+    let little = Resources { num_threads: 2, plan_memory_bytes: 48 << 20, ..Resources::default() };
     assert!(written(&[&all], little) == expected);
+}
+
+/// A session of its own, as a cluster's is: nothing that this process keeps in the other one is known to it.
+#[derive(Debug)]
+struct Elsewhere;
+
+impl Cluster for Elsewhere {
+    fn session(&self, here: &SessionContext) -> Result<SessionContext, DataFusionError> {
+        let state = SessionStateBuilder::new().with_default_features().with_config(here.copied_config()).build();
+        let there = SessionContext::new_with_state(state);
+        register(&there);
+        Ok(there)
+    }
+}
+
+#[test]
+fn plans_that_run_elsewhere_give_the_same_bytes() {
+    let all = trajectories();
+    let there = Resources { cluster: Some(&Elsewhere), ..Resources::default() };
+    assert!(written(&[&all], there) == written(&[&all], Resources::default()));
+}
+
+/// Tells the child where its input lies.
+const FOLDER: &str = "WORLDLOOM_TEST_CURATE";
+
+#[test]
+fn a_child_curates_where_it_is_asked_to() {
+    let Some(folder) = std::env::var_os(FOLDER) else { return };
+    let (input, out) = (Path::new(&folder).join("0.parquet"), Path::new(&folder).join("out"));
+    let say = |done: u64, _: u64| writeln!(std::io::stdout(), "\nat {done}").unwrap();
+    run(&everything(), &[input], &[], &out, Resources::default(), &say).unwrap();
+}
+
+/// Runs the child in this folder; kills it once it has said so many lines. Whether it was alive.
+fn curate_until(folder: &Path, lines: usize) -> bool {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "resume::a_child_curates_where_it_is_asked_to", "--nocapture"])
+        .env(FOLDER, folder)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(child.stdout.take().unwrap()).lines();
+    let is_there = |line: &std::io::Result<String>| line.as_ref().unwrap().starts_with("at ");
+    if said.by_ref().filter(is_there).nth(lines - 1).is_some() {
+        child.kill().unwrap();
+    }
+    !child.wait().unwrap().success()
+}
+
+#[test]
+fn a_process_killed_at_any_step_leaves_what_ends_as_a_straight_run() {
+    let all = trajectories();
+    let expected = written(&[&all], Resources::default());
+    let folder = tempfile::tempdir().unwrap();
+    let inputs = inputs(folder.path(), &[&all]);
+    let out = folder.path().join("out");
+    for lines in [1, 2, 4, 6, 7, 400] {
+        assert!(curate_until(folder.path(), lines), "it was killed after {lines} steps");
+        assert!(!out.join("report.json").exists());
+    }
+    run(&everything(), &inputs, &[], &out, Resources::default(), &|_, _| {}).unwrap();
+    assert!(files(&out) == expected);
 }
 
 #[test]
