@@ -35,6 +35,16 @@ fn pair(action: &str, observation: &str) -> (String, String) {
     (action.into(), observation.into())
 }
 
+/// The hashes of the first and last turn of the recording in this file.
+fn ends(output: &Output, file: &str) -> [String; 2] {
+    let hash = |turn: &Turn| {
+        let text = format!("{}\u{0}{}", turn.action, turn.observation);
+        blake3::hash(text.as_bytes()).to_hex()[..12].to_string()
+    };
+    let trajectory = output.trajectories.iter().find(|trajectory| trajectory.source_path == file).unwrap();
+    [hash(&trajectory.turns[0]), hash(trajectory.turns.last().unwrap())]
+}
+
 #[test]
 fn commands_are_read_off_the_screen_between_prompts() {
     let events = [
@@ -57,6 +67,22 @@ fn commands_are_read_off_the_screen_between_prompts() {
     assert!(trajectory.turns.iter().all(|turn| turn.action_kind == ActionKind::Command));
     assert_eq!(trajectory.system.initial_state.as_deref(), Some("me:~ $"));
     assert_eq!(trajectory.turns[2].flag("ends_with"), Some("recording"));
+}
+
+#[test]
+fn a_line_that_goes_on_keeps_its_indentation() {
+    let events = [
+        (0.0, "o", "In [1]: "),
+        (1.0, "o", "for i in range(2):\r\n   ...:     "),
+        (2.0, "o", "print(i)\r\n   ...:     "),
+        (3.0, "o", "\r\n0\r\n1\r\nIn [2]: "),
+        (4.0, "o", "if i:\r\n   ...:         "),
+        (5.0, "o", "\u{8}\u{8}\u{8}\u{8}i\r\n   ...: "),
+        (6.0, "o", "\r\n1\r\nIn [3]: "),
+    ];
+    let output = ingest_text("x.cast", cast(&events));
+    let expected = [pair("for i in range(2):\n    print(i)\n", "0\n1"), pair("if i:\n    i\n", "1")];
+    assert_eq!(pairs(&output), expected);
 }
 
 #[test]
@@ -151,6 +177,8 @@ fn asciinema_fixtures_give_their_one_session_and_a_reason_for_each_other() {
     assert_eq!(output.trajectories[2].task_group, output.trajectories[3].task_group);
     assert_eq!((output.trajectories[0].turns.len(), output.trajectories[0].turns[0].action.as_str()), (1, "\r"));
     assert!(output.trajectories[2].turns[0].action.starts_with("# Welcome to asciinema!"));
+    assert_eq!(ends(&output, "2/full.cast"), ["c84ca9a6d3cb", "c84ca9a6d3cb"], "one turn");
+    assert_eq!(ends(&output, "welcome.cast"), ["aa84e96d06f6", "00de27be4f04"]);
 }
 
 /// Four of the five show a prompt; htop is recorded from inside and its keys were not.
@@ -169,6 +197,10 @@ fn termtosvg_recordings_are_commands_and_screens() {
         "{:?}",
         output.rejects
     );
+    assert_eq!(ends(&output, "awesome.cast"), ["fd85e2249cdf", "f9b9f6335b24"]);
+    assert_eq!(ends(&output, "ipython.cast"), ["e767fe60287e", "7bc3c437663a"]);
+    let code = &output.trajectories[2].turns[1].action;
+    assert_eq!(code, "for i in range(40):\n    print('='*i + '+' + (40-i)*'=')\n    time.sleep(0.1)\n");
 }
 
 #[test]

@@ -264,10 +264,11 @@ fn left_prompt(screen: &Screen, prompt: String, line: usize, begun: Option<Strin
     let is_here = lines.get(line).is_some_and(|text| text.starts_with(bare));
     let found = if is_here { Some(line) } else { (0..lines.len()).rev().find(|at| lines[*at].starts_with(bare)) };
     let Some(line) = found else { return State::Prompt { prompt, line, begun } };
-    let typed = lines[line][bare.len()..].trim();
+    let typed = lines[line][bare.len()..].trim_end();
     let command = match begun {
-        Some(begun) => format!("{begun}\n{typed}"),
-        None => typed.to_string(),
+        // Its indentation belongs to a line that goes on: to Python it is what the line means.
+        Some(begun) => format!("{begun}\n{}", typed.strip_prefix(' ').unwrap_or(typed)),
+        None => typed.trim_start().to_string(),
     };
     State::Running { command, from: line + 1 }
 }
