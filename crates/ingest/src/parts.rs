@@ -15,7 +15,7 @@ use crate::listing::Listing;
 use crate::report::Report;
 
 /// Bytes on disk of a part, exceeded by one entry at most.
-const PART_BYTES: u64 = 256 << 20;
+const PART_BYTES: u64 = 64 << 20;
 const FOLDER: &str = ".parts";
 
 /// Some entries that are read together.

@@ -4,3 +4,4 @@
 mod chat;
 mod common;
 mod files;
+mod killed;
