@@ -40,6 +40,7 @@ mod miniwob;
 mod miniwob_gestures;
 mod opencode;
 mod openhands;
+mod openhands_events;
 mod openhands_llm;
 mod pc_tracker;
 mod pi;
@@ -96,6 +97,9 @@ static SOURCES: &[&dyn Source] = &[
     &opencode::Storage,
     &opencode::EXPORT,
     &swe_agent::FORMAT,
+    &openhands_events::Folder,
+    &openhands_events::ROW,
+    &openhands_events::LIST,
     &openhands::FORMAT,
     &openhands::EVENTS,
     &pi::FORMAT,

@@ -74,11 +74,7 @@ fn read(fields: &Fields<'_>, _: &Origin<'_>, counts: &mut Counts) -> Result<Draf
     for (at, raw) in json::list(fields, "history")?.unwrap_or_default().into_iter().enumerate() {
         log.add_item(raw, counts).map_err(|refusal| refusal.at("history", at))?;
     }
-    let instance = json::object(fields, "instance")?.unwrap_or_default();
-    let id = json::text(fields, "instance_id")?.or(json::text(&instance, "instance_id")?);
-    let repo = json::text(&instance, "repo")?.or(id.as_deref().and_then(repository));
-    let instruction = spoken(json::text(fields, "instruction")?);
-    Ok(one(log.draft(instruction, repo.or(id), counts)))
+    Ok(one(draft(log.episode, log.tools, Told::read(fields)?, counts)))
 }
 
 fn detects_events(file: &FilePiece<'_>) -> bool {
@@ -89,7 +85,7 @@ fn detects_events(file: &FilePiece<'_>) -> bool {
 fn read_events(file: &FilePiece<'_>, counts: &mut Counts) -> Result<Drafts, Refusal> {
     let mut log = Log::default();
     let mut found = records::read(file, counts, |event, counts| log.add(event, None, counts))?;
-    found.extend(one(log.draft(None, None, counts)));
+    found.extend(one(draft(log.episode, log.tools, Told::default(), counts)));
     Ok(found)
 }
 
@@ -102,16 +98,33 @@ struct Log {
     calls: u64,
 }
 
-impl Log {
-    fn draft(self, instruction: Option<String>, task_group: Option<String>, counts: &mut Counts) -> Draft {
-        let mut draft = records::draft(self.episode, task_group, counts);
-        draft.domain = Some(Domain::Swe);
-        draft.turns.iter_mut().for_each(|turn| turn.truncated |= is_clipped(&turn.observation));
-        draft.system.task_description = instruction.unwrap_or(draft.system.task_description);
-        draft.system.action_space = self.tools;
-        draft
-    }
+/// The episode of a conversation; `told` is what the log says of it beside its events.
+pub(super) fn draft(episode: Episode, tools: Option<String>, told: Told, counts: &mut Counts) -> Draft {
+    let mut draft = records::draft(episode, told.task_group, counts);
+    draft.domain = Some(Domain::Swe);
+    draft.turns.iter_mut().for_each(|turn| turn.truncated |= is_clipped(&turn.observation));
+    draft.system.task_description = told.instruction.unwrap_or(draft.system.task_description);
+    draft.system.action_space = tools;
+    draft
+}
 
+/// What the row of an evaluation says of its conversation.
+#[derive(Default)]
+pub(super) struct Told {
+    instruction: Option<String>,
+    task_group: Option<String>,
+}
+
+impl Told {
+    pub(super) fn read(fields: &Fields<'_>) -> Result<Self, Refusal> {
+        let instance = json::object(fields, "instance")?.unwrap_or_default();
+        let id = json::text(fields, "instance_id")?.or(json::text(&instance, "instance_id")?);
+        let repo = json::text(&instance, "repo")?.or(id.as_deref().and_then(repository));
+        Ok(Self { instruction: spoken(json::text(fields, "instruction")?), task_group: repo.or(id) })
+    }
+}
+
+impl Log {
     /// An event, or an action with its observation.
     fn add_item(&mut self, raw: &serde_json::value::RawValue, counts: &mut Counts) -> Result<(), Refusal> {
         match Value::of(raw)? {

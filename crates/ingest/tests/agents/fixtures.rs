@@ -36,6 +36,9 @@ fixtures! {
     a_history_alone_gives_actions_and_the_messages_after_them: "swe-agent-history.traj" is "swe-agent";
     events_of_openhands_pair_by_cause_and_not_by_place: "openhands.jsonl" is "openhands";
     a_bare_list_of_events_is_a_conversation: "openhands-events.json" is "openhands-events";
+    events_of_the_openhands_sdk_pair_by_the_call_they_answer: "openhands-sdk-events.json" is "openhands-sdk-events";
+    an_evaluation_with_the_openhands_sdk_has_events_in_its_history: "openhands-sdk-history.jsonl" is "openhands-sdk-history";
+    a_conversation_of_the_openhands_sdk_is_a_folder: "openhands-sdk" is "openhands-sdk";
     sessions_of_pi_pair_by_id_and_keep_commands_of_the_user: "pi.jsonl" is "pi";
     ids_that_tarko_uses_again_are_answered_in_order: "tarko.jsonl" is "tarko";
     attachments_of_inspect_are_put_back: "inspect.json" is "inspect";
