@@ -127,7 +127,8 @@ fn print_error(error: &anyhow::Error) {
     eprintln!("error: {}", parts.join(": "));
     let hint = error.chain().find_map(|cause| {
         let ours = cause.downcast_ref::<UserError>().and_then(|error| error.hint.clone());
-        ours.or_else(|| cause.downcast_ref::<worldloom_ingest::Error>()?.hint())
+        let ingest = || cause.downcast_ref::<worldloom_ingest::Error>()?.hint();
+        ours.or_else(ingest).or_else(|| cause.downcast_ref::<worldloom_curate::Error>()?.hint())
     });
     if let Some(hint) = hint {
         eprintln!("hint: {hint}");

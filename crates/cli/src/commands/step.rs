@@ -27,7 +27,7 @@ pub(super) fn run_command(step: &'static dyn Step, matches: &ArgMatches, stop: &
     if let Ok(Some(paths)) = matches.try_get_many::<PathBuf>("PATH") {
         let paths = paths.map(|path| toml::Value::String(path.to_string_lossy().into_owned()));
         table.insert("inputs".into(), toml::Value::Array(paths.collect()));
-        table.entry("max_reject_share").or_insert(toml::Value::Float(0.01));
+        table.entry("max_reject_share").or_insert(toml::Value::Float(0.05));
         table.entry("strict").or_insert(toml::Value::Boolean(false));
         base = Path::new(".");
     }
