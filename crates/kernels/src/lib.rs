@@ -24,6 +24,6 @@ mod sight;
 
 pub use adamw::{AdamWStep, adamw};
 pub use math::{add_assign, scale, sum_of_squares};
-pub use muon::{MuonStep, muon};
+pub use muon::{MuonStep, muon, muon_direction};
 
 pub mod decode;

@@ -77,6 +77,14 @@ impl TrainingMemory {
     }
 }
 
+impl TrainingMemory {
+    /// With so many micro-batches at once: each has activations and sums of its own.
+    pub fn side_by_side(self, micro_batches: u64) -> Self {
+        let sums = if micro_batches > 1 { 1 + micro_batches } else { 1 };
+        Self { gradients: self.gradients * sums, backward: self.backward * micro_batches.max(1), ..self }
+    }
+}
+
 /// What training takes for micro-batches of `tokens` tokens.
 ///
 /// `num_trained` is how many numbers training changes: all, or those of the adapters. With `recompute`, see

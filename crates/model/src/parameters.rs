@@ -126,6 +126,14 @@ impl Gradients {
         decoder.visit(&mut Accumulator { path, counts, next: 0, buffers: &mut self.buffers, graph });
     }
 
+    /// Adds other sums for the same decoder.
+    pub fn add(&mut self, other: &Gradients) {
+        for ((path, sum), (other_path, values)) in self.buffers.iter_mut().zip(&other.buffers) {
+            assert_eq!(path, other_path, "gradients of two decoders");
+            kernels::add_assign(sum, values);
+        }
+    }
+
     /// Sum of the squares of all entries, added in fixed order.
     pub fn squared_norm(&self) -> f64 {
         self.buffers.iter().map(|(_, values)| kernels::sum_of_squares(values)).sum()

@@ -127,6 +127,7 @@ fn chunked_head(context: usize, recompute: bool) -> (u64, f64) {
         epochs: None,
         rows_per_step: 1,
         rows_per_micro_batch: 1,
+        micro_batches_at_once: 1,
         recompute,
         mixture: None,
         curriculum: None,
@@ -174,7 +175,7 @@ fn whole_head(context: usize) -> f64 {
         gradients.reset();
         gradients.accumulate(&decoder, loss);
         let norm = gradients.squared_norm().sqrt();
-        decoder = optimizer.update(decoder, &gradients, norm, 1e-4);
+        decoder = optimizer.update(decoder, &mut gradients, norm, 1e-4);
         speed = context as f64 / started.elapsed().as_secs_f64();
     }
     speed

@@ -84,33 +84,28 @@ impl Batch {
         decoder.weighted_nll(tokens, &layout, &self.targets, &self.weights, temperature)
     }
 
-    /// Adds the gradient of `Σ weight · nll` and returns its value; adds nothing where that is not finite.
+    /// Adds the gradient of `Σ weight · nll` and returns its value; adds nothing where that is not finite. `recompute`
+    /// makes the blocks again in the backward pass.
     pub(crate) fn accumulate(
         &self,
         decoder: &Decoder,
         temperature: f32,
         device: &Device,
+        recompute: bool,
         gradients: &mut Gradients,
     ) -> f64 {
+        if recompute {
+            let (tokens, layout) = self.tensors(device);
+            let (targets, weights) = (&self.targets, &self.weights);
+            let value = decoder.accumulate_recomputed(tokens, &layout, targets, weights, temperature, gradients);
+            return f64::from(value);
+        }
         let loss = self.loss(decoder, temperature, device);
         let value = loss.clone().into_data().iter::<f32>().next().map_or(f64::NAN, f64::from);
         if value.is_finite() {
             gradients.accumulate(decoder, loss);
         }
         value
-    }
-
-    /// The same with the blocks computed again in the backward pass.
-    pub(crate) fn accumulate_recomputed(
-        &self,
-        decoder: &Decoder,
-        temperature: f32,
-        device: &Device,
-        gradients: &mut Gradients,
-    ) -> f64 {
-        let (tokens, layout) = self.tensors(device);
-        let (targets, weights) = (&self.targets, &self.weights);
-        f64::from(decoder.accumulate_recomputed(tokens, &layout, targets, weights, temperature, gradients))
     }
 
     /// Loss, entropy and place of every target whose weight is not 0, row by row, without a graph.
@@ -146,6 +141,14 @@ impl Batch {
 /// Tokens that something is predicted from: those before the last target.
 pub(crate) fn predicting_length(row: &Row) -> usize {
     row.weights.iter().rposition(|&weight| weight != 0.0).unwrap_or(0)
+}
+
+/// Rows as micro-batches with weights over `denominator`.
+pub(crate) fn batches(rows: &[Row], rows_per_micro_batch: usize, denominator: f64) -> Vec<Batch> {
+    let numbers = micro_batches(rows, rows_per_micro_batch);
+    let batch =
+        |numbers: &Vec<usize>| Batch::new(&numbers.iter().map(|&at| &rows[at]).collect::<Vec<_>>(), denominator);
+    numbers.iter().map(batch).collect()
 }
 
 /// Row numbers in micro-batches: longest rows first, so that a batch pads little.

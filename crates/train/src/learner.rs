@@ -1,10 +1,12 @@
 //! A decoder that learns: gradients summed over micro-batches, guards, one update.
 
+use burn::module::Module;
 use burn::tensor::Device;
 use worldloom_model::{Decoder, Gradients};
 
 use crate::batch::Batch;
 use crate::error::{Error, Result};
+use crate::lanes::Lanes;
 use crate::optimizer::Optimizer;
 use crate::seeds::{Purpose, split_seed};
 
@@ -20,6 +22,8 @@ pub(crate) struct Learner {
     micro_batches: u64,
     /// Whether blocks are computed again in the backward pass: memory, not results.
     pub(crate) recompute: bool,
+    /// Where micro-batches are computed.
+    pub(crate) lanes: Lanes,
 }
 
 impl Learner {
@@ -33,6 +37,7 @@ impl Learner {
             seed,
             micro_batches: 0,
             recompute: false,
+            lanes: Lanes::default(),
         }
     }
 
@@ -45,19 +50,45 @@ impl Learner {
         self.micro_batches = 0;
     }
 
-    /// Adds the gradient of a micro-batch; returns its share of the step's loss.
-    pub(crate) fn add(&mut self, batch: &Batch, temperature: f32, place: &Place<'_>) -> Result<f64> {
-        if batch.is_untrained() {
-            return Ok(0.0);
+    /// Adds the gradients of micro-batches in their order; returns their share of the step's loss.
+    pub(crate) fn add(&mut self, batches: &[Batch], temperature: f32, place: &Place<'_>) -> Result<f64> {
+        let (mut loss, trained) = (0.0, batches.iter().filter(|batch| !batch.is_untrained()).collect::<Vec<_>>());
+        for batches in trained.chunks(self.lanes.count()) {
+            loss += match batches {
+                [batch] => self.add_one(batch, temperature, place)?,
+                _ => self.add_side_by_side(batches, temperature, place)?,
+            };
         }
+        Ok(loss)
+    }
+
+    /// Each on a copy of the decoder that shares its numbers, so that the graphs have nothing in common, and with sums of
+    /// its own, which are added in order.
+    fn add_side_by_side(&mut self, batches: &[&Batch], temperature: f32, place: &Place<'_>) -> Result<f64> {
+        let (device, recompute) = (&self.device, self.recompute);
+        let copies = batches.iter().map(|&batch| (batch, self.decoder().clone().fork(device)));
+        let sums = self.lanes.map(copies, |(batch, decoder)| {
+            let mut gradients = Gradients::zeros(&decoder);
+            let value = batch.accumulate(&decoder, temperature, device, recompute, &mut gradients);
+            (value, gradients)
+        });
+        let mut loss = 0.0;
+        for (value, gradients) in sums {
+            if !value.is_finite() {
+                return Err(place.not_finite("loss"));
+            }
+            self.gradients.add(&gradients);
+            loss += value;
+        }
+        Ok(loss)
+    }
+
+    fn add_one(&mut self, batch: &Batch, temperature: f32, place: &Place<'_>) -> Result<f64> {
         let decoder = self.decoder.as_ref().expect("the decoder is only away during an update");
         let masks = split_seed(split_seed(self.seed, Purpose::Mask, place.step), Purpose::Mask, self.micro_batches);
         self.micro_batches += 1;
         decoder.set_dropout(Some(masks));
-        let value = match self.recompute {
-            true => batch.accumulate_recomputed(decoder, temperature, &self.device, &mut self.gradients),
-            false => batch.accumulate(decoder, temperature, &self.device, &mut self.gradients),
-        };
+        let value = batch.accumulate(decoder, temperature, &self.device, self.recompute, &mut self.gradients);
         decoder.set_dropout(None);
         if !value.is_finite() {
             return Err(place.not_finite("loss"));
@@ -66,10 +97,10 @@ impl Learner {
     }
 
     /// A forward and backward pass that changes nothing, so that running out of memory shows before the first step.
-    pub(crate) fn rehearse(&mut self, batch: &Batch, temperature: f32) {
+    pub(crate) fn rehearse(&mut self, batches: &[Batch], temperature: f32) {
         self.start_step();
         // What is not finite shows again in the step that it belongs to.
-        let _ = self.add(batch, temperature, &Place { step: 0, rows: "before the first step".into() });
+        let _ = self.add(batches, temperature, &Place { step: 0, rows: "before the first step".into() });
         self.start_step();
     }
 
@@ -80,7 +111,7 @@ impl Learner {
             return Err(place.not_finite("gradient"));
         }
         let decoder = self.decoder.take().expect("the decoder is only away during an update");
-        self.decoder = Some(self.optimizer.update(decoder, &self.gradients, norm, rate));
+        self.decoder = Some(self.optimizer.update(decoder, &mut self.gradients, norm, rate));
         Ok(norm)
     }
 

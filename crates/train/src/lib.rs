@@ -16,6 +16,7 @@ mod data;
 mod error;
 mod events;
 mod guard;
+mod lanes;
 mod learner;
 mod memory;
 mod metrics;

@@ -10,11 +10,12 @@ use serde::{Deserialize, Serialize};
 use worldloom_model::{LoraConfig, ModelConfig, training_memory};
 use worldloom_schema::Row;
 
-use crate::batch::{Batch, micro_batches};
+use crate::batch::batches;
 use crate::checkpoint::CheckpointConfig;
 use crate::data::{Data, scan};
 use crate::error::{Error, Result};
 use crate::guard::{GuardConfig, Recent};
+use crate::lanes::{Lanes, check_lanes, is_one, one};
 use crate::learner::Place;
 use crate::memory::{Memory, resident_bytes};
 use crate::metrics::{Control, StartInfo, StepClock, StepMetrics};
@@ -36,6 +37,10 @@ pub struct StageConfig {
     pub rows_per_step: usize,
     /// Rows that go through the decoder at once: memory, not results.
     pub rows_per_micro_batch: usize,
+    /// Micro-batches that are computed side by side, each on its part of the threads: faster for small models, at the
+    /// price of so many times the activations and gradients. Default: 1.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub micro_batches_at_once: usize,
     /// Whether blocks are computed again in the backward pass: a quarter more time, far less memory, the same results.
     /// Default: no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -85,6 +90,7 @@ impl StageConfig {
                 return Err(Error::config(field, "0, expected at least 1"));
             }
         }
+        check_lanes(self.micro_batches_at_once, self.lora.as_ref())?;
         if self.validation.is_some_and(|validation| validation.every == 0) {
             return Err(Error::config("validation.every", "0, expected at least 1"));
         }
@@ -165,10 +171,11 @@ fn open(config: &StageConfig, job: Job<'_>, data: &Data, validation: Option<&Dat
     };
     let mut run = Run::open(job, resolved, inputs, settings)?;
     run.learner.recompute = config.recompute;
+    run.learner.lanes = Lanes::new(config.micro_batches_at_once);
     Ok(run)
 }
 
-/// The largest micro-batch once forward and backward, thrown away: what does not fit fails now and not in an hour. What is
+/// The largest micro-batches once forward and backward, thrown away: what does not fit fails now and not in an hour. What is
 /// expected is told before.
 fn rehearse(
     config: &StageConfig,
@@ -178,14 +185,15 @@ fn rehearse(
     model: &ModelConfig,
     control: &mut Control<'_>,
 ) -> Result<()> {
-    let rows = read(data, &plan.largest_micro_batch(config.rows_per_micro_batch))?;
+    let rows = read(data, &plan.longest_rows(config.rows_per_micro_batch * config.micro_batches_at_once))?;
     let denominator: f64 = rows.iter().map(Row::total_weight).sum();
-    let batch = Batch::new(&rows.iter().collect::<Vec<_>>(), denominator);
-    let (trained, tokens) = (run.learner.decoder().num_trained() as u64, batch.tokens.len());
+    let batches = batches(&rows, config.rows_per_micro_batch, denominator);
+    let (trained, tokens) = (run.learner.decoder().num_trained() as u64, batches[0].tokens.len());
     let estimate = training_memory(model, trained, tokens, config.recompute, &run.learner.device);
+    let estimate = estimate.side_by_side(batches.len() as u64);
     let expected = Memory { estimate, tokens: tokens as u64, resident: None };
     control.observer.on_memory(&expected);
-    run.learner.rehearse(&batch, 1.0);
+    run.learner.rehearse(&batches, 1.0);
     control.observer.on_memory(&Memory { resident: resident_bytes(), ..expected });
     Ok(())
 }
@@ -271,11 +279,7 @@ fn try_step(
 ) -> Result<(f64, f64)> {
     let denominator: f64 = rows.iter().map(Row::total_weight).sum();
     run.learner.start_step();
-    let mut loss = 0.0;
-    for micro_batch in micro_batches(rows, config.rows_per_micro_batch) {
-        let rows: Vec<&Row> = micro_batch.iter().map(|&at| &rows[at]).collect();
-        loss += run.learner.add(&Batch::new(&rows, denominator), 1.0, place)?;
-    }
+    let loss = run.learner.add(&batches(rows, config.rows_per_micro_batch, denominator), 1.0, place)?;
     Ok((loss, run.learner.update(learning_rate, place)?))
 }
 

@@ -73,6 +73,7 @@ pub(crate) fn stage(steps: u64) -> StageConfig {
         epochs: None,
         rows_per_step: 4,
         rows_per_micro_batch: 4,
+        micro_batches_at_once: 1,
         recompute: false,
         mixture: None,
         curriculum: None,
