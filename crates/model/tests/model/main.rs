@@ -9,6 +9,7 @@ mod gguf;
 mod golden;
 mod gradients;
 mod isolation;
+mod laws;
 mod lora;
 mod ops;
 mod recompute;
