@@ -15,6 +15,7 @@ pub mod experts;
 pub mod matmul;
 pub mod muon;
 pub mod norm;
+pub mod precision;
 pub mod rotary;
 pub mod swiglu;
 

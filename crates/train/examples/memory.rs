@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use worldloom_model::ops::{self, RowTargets};
-use worldloom_model::{Decoder, Gradients, Layout, ModelConfig, token_tensor};
+use worldloom_model::{Decoder, Gradients, Layout, ModelConfig, Precision, token_tensor};
 use worldloom_schema::Row;
 use worldloom_train::supervised::{self, StageConfig};
 use worldloom_train::{
@@ -133,6 +133,8 @@ fn chunked_head(context: usize, recompute: bool) -> (u64, f64) {
         curriculum: None,
         guards: GuardConfig::default(),
         seed: 1,
+        precision: Precision::F32,
+        routers: None,
         lora: None,
         optimizer: OptimizerConfig::new(1e-4, 0.1, 1.0),
         schedule: Schedule { shape: Shape::Constant, warmup_steps: 0, floor: None, decay_steps: None },

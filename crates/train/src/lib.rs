@@ -34,7 +34,7 @@ pub use data::{Data, Labels, Lost, Part, Rows};
 pub use error::{Error, Result};
 pub use guard::GuardConfig;
 pub use memory::Memory;
-pub use metrics::{Clock, Control, Observer, Silent, StartInfo, StepClock, StepMetrics};
+pub use metrics::{Clock, Control, Observer, RouterMetrics, Silent, StartInfo, StepClock, StepMetrics};
 pub use optimizer::{MuonConfig, Optimizer, OptimizerConfig, ParameterGroup};
 pub use order::Order;
 pub use plan::{Attribute, Curriculum};

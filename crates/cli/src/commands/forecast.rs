@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use worldloom_model::{LoraConfig, ModelConfig, memory_needs, training_memory};
+use worldloom_model::{LoraConfig, ModelConfig, Precision, memory_needs, training_memory};
 use worldloom_schema::Artifact;
 use worldloom_train::rl::RlConfig;
 use worldloom_train::supervised::StageConfig;
@@ -45,7 +45,8 @@ fn supervised(step: &Planned, planned: &[Planned], base: &Path) -> Result<Vec<St
     let micro_batch = config.rows_per_micro_batch.min(config.rows_per_step);
     let at_once = config.micro_batches_at_once.min(config.rows_per_step.div_ceil(micro_batch));
     let what = format!("{} × {} tokens", micro_batch * at_once, grouped(row_tokens as u64));
-    let passes = Passes { tokens: micro_batch * row_tokens, at_once, recompute: config.recompute };
+    let (recompute, precision) = (config.recompute, config.precision);
+    let passes = Passes { tokens: micro_batch * row_tokens, at_once, recompute, precision };
     Ok(vec![steps, memory_line(&model, config.lora.as_ref(), passes, &what)?])
 }
 
@@ -66,7 +67,8 @@ fn reinforcement(step: &Planned, planned: &[Planned], base: &Path) -> Result<Vec
     let row_tokens = prompt_tokens + completions * config.max_completion_tokens;
     let (micro_batch, at_once) = (config.rows_per_micro_batch, config.micro_batches_at_once);
     let what = format!("{} × up to {} tokens", micro_batch * at_once, grouped(row_tokens as u64));
-    let passes = Passes { tokens: micro_batch * row_tokens, at_once, recompute: config.recompute };
+    let (recompute, precision) = (config.recompute, config.precision);
+    let passes = Passes { tokens: micro_batch * row_tokens, at_once, recompute, precision };
     Ok(vec![steps, memory_line(&model, config.lora.as_ref(), passes, &what)?])
 }
 
@@ -75,19 +77,20 @@ struct Passes {
     tokens: usize,
     at_once: usize,
     recompute: bool,
+    precision: Precision,
 }
 
 fn memory_line(model: &ModelConfig, lora: Option<&LoraConfig>, passes: Passes, what: &str) -> Result<String> {
-    let Passes { tokens, at_once, recompute } = passes;
+    let Passes { tokens, at_once, recompute, precision } = passes;
     let device = open_device();
     let any = LoraConfig { rank: 1, alpha: 1.0, dropout: 0.0, targets: "proj".into() };
     let needs = memory_needs(model, 1, lora.unwrap_or(&any), &device)?;
     let trained = if lora.is_some() { needs.adapter_parameters } else { needs.weights / 4 };
-    let memory = training_memory(model, trained, tokens, recompute, &device).side_by_side(at_once as u64);
+    let memory = training_memory(model, trained, tokens, recompute, precision, &device).side_by_side(at_once as u64);
     Ok(format!(
         "memory about {} for {what}: weights {}, gradients {}, moments {}, backward {}{}",
         size(memory.total()),
-        size(memory.weights),
+        size(memory.weights + memory.masters),
         size(memory.gradients),
         size(memory.moments),
         size(memory.backward),

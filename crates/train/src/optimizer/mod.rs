@@ -1,7 +1,8 @@
 //! AdamW (Loshchilov and Hutter, arXiv 1711.05101), and Muon for the matrices of the blocks where asked; clipping by the
 //! global norm.
 //!
-//! State is keyed by parameter path; weights and moments are float32. Decay is decoupled: `p *= 1 − lr·wd` before the
+//! State is keyed by parameter path; weights and moments are float32: where the decoder holds rounded weights, the updates are
+//! made in *masters* of single precision, and the decoder gets them rounded. Decay is decoupled: `p *= 1 − lr·wd` before the
 //! update. Clipping multiplies the gradient by `min(1, max / (norm + 1e-6))`.
 
 mod config;
@@ -52,6 +53,8 @@ pub struct Optimizer {
     config: OptimizerConfig,
     updates: u64,
     moments: BTreeMap<String, Moments>,
+    /// The weights in float32, where the decoder holds rounded ones; empty elsewhere.
+    masters: BTreeMap<String, Vec<f32>>,
 }
 
 impl Optimizer {
@@ -66,7 +69,20 @@ impl Optimizer {
             };
             moments.insert(path.to_string(), of_path);
         });
-        Self { config: config.clone(), updates: 0, moments }
+        Self { config: config.clone(), updates: 0, moments, masters: BTreeMap::new() }
+    }
+
+    /// Takes the weights of `exact` as those that updates are made in; the decoder that is updated holds them rounded.
+    pub(crate) fn with_masters(mut self, exact: &Decoder) -> Self {
+        exact.for_each_trained(&mut |path, _, values| {
+            self.masters.insert(path.to_string(), values.to_vec());
+        });
+        self
+    }
+
+    /// A weight in float32, where the decoder's may be rounded.
+    pub(crate) fn master_of(&self, path: &str) -> Option<&[f32]> {
+        self.masters.get(path).map(Vec::as_slice)
     }
 
     /// Updates made.
@@ -81,8 +97,8 @@ impl Optimizer {
         let clip = (self.config.clip_norm / (gradient_norm + 1e-6)).min(1.0) as f32;
         self.find_directions(&decoder, gradients, clip);
         let gradients: BTreeMap<&str, &[f32]> = gradients.iter().collect();
-        let (config, updates, moments) = (&self.config, self.updates, &mut self.moments);
-        decoder.update_parameters(&mut |path, shape, values| {
+        let (config, updates, moments, masters) = (&self.config, self.updates, &mut self.moments, &mut self.masters);
+        let mut update = |path: &str, shape: &[usize], values: &mut [f32]| {
             let moments = moments.get_mut(path).expect("moments were made for every parameter of this decoder");
             let (gradient, decay) = (gradients[path], config.decay_of(path));
             let rate = rate * config.rate_scale_of(path);
@@ -107,6 +123,13 @@ impl Optimizer {
                 }
                 (Moments::Muon { .. }, None) => unreachable!("moments follow the config: `{path}`"),
             }
+        };
+        decoder.update_parameters(&mut |path, shape, values| match masters.get_mut(path) {
+            Some(master) => {
+                update(path, shape, master);
+                values.copy_from_slice(master);
+            }
+            None => update(path, shape, values),
         })
     }
 

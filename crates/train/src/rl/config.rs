@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use worldloom_model::LoraConfig;
+use worldloom_model::{LoraConfig, Precision};
 
 use super::advantage::{Normalisation, check_group_size};
 use super::objective::Objective;
@@ -77,6 +77,9 @@ pub struct RlConfig {
     /// 2605.24517, whose default is 0.05). Default: 0.
     #[serde(default)]
     pub truth_nll: f64,
+    /// What the matrices are held in; updates are made in float32 either way. Default: f32.
+    #[serde(default, skip_serializing_if = "Precision::is_single")]
+    pub precision: Precision,
     /// Adapters in place of the weights; without it, every weight is trained. Without dropout: the ratio of the first
     /// update is 1.
     #[serde(default)]

@@ -132,6 +132,7 @@ fn open(config: &RlConfig, job: Job<'_>, prompts: &[RlPrompt]) -> Result<Run> {
         checkpoints: config.checkpoints,
         seed: config.seed,
         lora: config.lora.as_ref(),
+        precision: config.precision,
     };
     let mut run = Run::open(job, resolved, inputs, settings)?;
     run.learner.recompute = config.recompute;

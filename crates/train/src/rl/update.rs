@@ -242,7 +242,7 @@ fn rows_to_push(config: &RlConfig, branches: &[&Sample], policy: &PolicyLoss, of
     SampleRows::new(branches, &weights, config.share_prompts).rows
 }
 
-/// A copy of the starting weights that nothing trains.
+/// A copy of the starting weights, as the policy starts with them, that nothing trains.
 pub(super) fn reference_of(config: &RlConfig, decoder: &Decoder) -> Option<Decoder> {
-    (config.objective.kl > 0.0).then(|| decoder.clone().no_grad())
+    (config.objective.kl > 0.0).then(|| decoder.clone().held_in(config.precision).no_grad())
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::module::Module;
 use worldloom_model::generate::{Generator, Request, Sampling};
-use worldloom_model::{Decoder, Layout, token_tensor};
+use worldloom_model::{Decoder, Layout, Precision, token_tensor};
 use worldloom_schema::{Rollout, RolloutOutcome, read_table};
 use worldloom_train::rl::{
     self, Completion, Failure, Group, Normalisation, Objective, Overlong, Partners, Ratio, RlConfig, RlPrompt,
@@ -126,6 +126,7 @@ fn config(steps: u64) -> RlConfig {
         overlong: Overlong::Keep,
         truth_nll: 0.0,
         objective: Objective::default(),
+        precision: Precision::F32,
         lora: None,
         optimizer: OptimizerConfig::new(3e-3, 0.0, 1.0),
         schedule: Schedule { shape: Shape::Constant, warmup_steps: 0, floor: None, decay_steps: None },
