@@ -49,6 +49,7 @@ fn pipeline_args(command: Command) -> Command {
         .arg(path("PIPELINE", "Pipeline file").required(true))
         .arg(path("runs", "Folder for artifacts").long("runs").value_name("DIR").default_value("runs"))
         .arg(set("Override a key of a step: --set cpt.steps=10"))
+        .arg(Arg::new("until").long("until").value_name("STEP").help("Only this step and what it is made from"))
 }
 
 fn run() -> Command {

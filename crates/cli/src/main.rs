@@ -39,7 +39,22 @@ fn prepare_process() {
     }
 }
 
+/// Ends as a shell's tools do where the reader of our output has gone (`worldloom plan … | head`), and not with a panic.
+/// The signal itself stays off: a server must outlive its clients.
+fn end_with_the_reader() {
+    const SIGPIPE: i32 = 13;
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let is_unread = |text: &str| text.starts_with("failed printing to std") && text.contains("Broken pipe");
+        if panic.payload_as_str().is_some_and(is_unread) {
+            std::process::exit(128 + SIGPIPE);
+        }
+        report(panic);
+    }));
+}
+
 fn main() -> ExitCode {
     prepare_process();
+    end_with_the_reader();
     commands::main()
 }

@@ -98,6 +98,20 @@ fn mistakes_are_one_error_line_with_a_hint() {
 }
 
 #[test]
+fn a_reader_that_goes_away_ends_the_program_without_a_word() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_worldloom"))
+        .args(["plan", "pipelines/agentworld-35b.toml", "--runs", "nowhere"])
+        .current_dir(root())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), stderr(&output).as_str()), (Some(141), ""));
+}
+
+#[test]
 fn a_dry_run_prints_the_resolved_config() {
     let output = worldloom(&["curate", "--config", "configs/curate/terminal.toml", "--set", "seed=77", "--dry-run"]);
     let printed: toml::Table = String::from_utf8_lossy(&output.stdout).parse().unwrap();
@@ -130,6 +144,17 @@ fn every_pipeline_and_config_loads() {
             assert!(output.status.success(), "{file}: {}", stderr(&output));
         }
     }
+}
+
+#[test]
+fn a_plan_until_a_step_has_what_it_is_made_from_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().to_string_lossy().into_owned();
+    let output = worldloom(&["plan", "pipelines/quickstart.toml", "--runs", &runs, "--until", "rows-sft"]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let steps: Vec<&str> = text.lines().filter(|line| line.contains("runs:")).map(|line| &line[2..10]).collect();
+    assert_eq!(steps.iter().map(|name| name.trim()).collect::<Vec<_>>(), ["ingest", "curate", "tokenize", "rows-sft"]);
+    refuses(&["plan", "pipelines/quickstart.toml", "--until", "row-sft"], 2, &["no step `row-sft`", "`rows-sft`"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Rows of the embedding table, and their gradient.
 
 use crate::buffer::filled;
+use crate::precision::Number;
 use rayon::prelude::*;
 
 /// Rows of the table that one task of the backward pass owns.
@@ -8,14 +9,15 @@ const VOCABULARY_PER_BLOCK: usize = 256;
 const TOKENS_PER_BLOCK: usize = 64;
 
 /// The row of `weight` (`[vocabulary, width]`) of each token.
-pub fn embedding(weight: &[f32], tokens: &[u32], width: usize) -> Vec<f32> {
+pub fn embedding<N: Number>(weight: &[N], tokens: &[u32], width: usize) -> Vec<f32> {
     let vocabulary = weight.len() / width;
     assert_eq!(weight.len(), vocabulary * width, "embedding: rows of {width}");
     filled(tokens.len() * width, |y| {
         y.par_chunks_mut(TOKENS_PER_BLOCK * width).zip(tokens.par_chunks(TOKENS_PER_BLOCK)).for_each(|(y, tokens)| {
             for (y, &token) in y.chunks_exact_mut(width).zip(tokens) {
                 assert!((token as usize) < vocabulary, "embedding: token {token} of a vocabulary of {vocabulary}");
-                y.copy_from_slice(&weight[token as usize * width..][..width]);
+                let row = &weight[token as usize * width..][..width];
+                y.iter_mut().zip(row).for_each(|(value, held)| *value = held.widen());
             }
         });
     })

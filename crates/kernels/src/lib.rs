@@ -15,6 +15,7 @@ pub mod experts;
 pub mod matmul;
 pub mod muon;
 pub mod norm;
+pub mod precision;
 pub mod rotary;
 pub mod swiglu;
 
@@ -24,6 +25,6 @@ mod sight;
 
 pub use adamw::{AdamWStep, adamw};
 pub use math::{add_assign, scale, sum_of_squares};
-pub use muon::{MuonStep, muon};
+pub use muon::{MuonStep, muon, muon_direction};
 
 pub mod decode;

@@ -1,13 +1,17 @@
 //! Measures the peak memory of loading and writing a checkpoint, each in a process of its own:
 //!
-//! `cargo run --release --example checkpoint_memory -- make DIR [GIB]`, then `.. -- load DIR` and `.. -- save DIR`.
+//! `cargo run --release --example checkpoint_memory -- make DIR [GIB]`, then `.. -- load DIR`, `.. -- save DIR` and
+//! `.. -- pack DIR`; `load-bf16` and `pack-bf16` hold the matrices in bfloat16.
 //!
-//! `make` writes a synthetic checkpoint of about so many GiB of bfloat16. `load` and `save` print the largest resident
+//! `make` writes a synthetic checkpoint of about so many GiB of bfloat16. `pack` makes what generates. All but `make` print the largest resident
 //! memory of the process (`VmHWM`) beside what the model takes.
 
 use burn::tensor::Device;
 use std::path::{Path, PathBuf};
-use worldloom_model::{Decoder, ModelConfig, SaveDType, SaveOptions, load, save_with};
+use worldloom_model::generate::Generator;
+use worldloom_model::{
+    Decoder, ModelConfig, Precision, SaveDType, SaveOptions, load, load_in, parameter_shapes, save_with,
+};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -26,7 +30,7 @@ fn config(gib: u64) -> Result<ModelConfig> {
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let usage = "checkpoint_memory make|load|save DIR [GIB]";
+    let usage = "checkpoint_memory make|load|save|pack|load-bf16|pack-bf16 DIR [GIB]";
     let [what, dir, rest @ ..] = arguments.as_slice() else { return Err(usage.into()) };
     let (dir, device) = (PathBuf::from(dir), Device::flex());
     match what.as_str() {
@@ -37,25 +41,33 @@ fn main() -> Result<()> {
             save_with(&Decoder::init(&config, 1, &device), &config, &dir, &options)?;
             report("made", &dir, 0)
         }
-        "load" => {
-            let (decoder, _) = load(&dir, &device)?;
-            report("loaded", &dir, decoder.num_parameters())
+        "load" | "load-bf16" => {
+            let precision = if what == "load" { Precision::F32 } else { Precision::BF16 };
+            let (decoder, _) = load_in(&dir, precision, &device)?;
+            report("loaded", &dir, decoder.num_parameters() * precision.size())
+        }
+        "pack" | "pack-bf16" => {
+            let precision = if what == "pack" { Precision::F32 } else { Precision::BF16 };
+            let (generator, config) = Generator::load(&dir, precision, &device)?;
+            assert_eq!(generator.logits(&[1, 2]).len(), config.vocab_size);
+            let numbers: usize = parameter_shapes(&config, &device).iter().map(|shape| shape.num_elements()).sum();
+            report("packed", &dir, numbers * precision.size())
         }
         "save" => {
             let (decoder, config) = load(&dir, &device)?;
             let options = SaveOptions { max_shard_bytes: 500_000_000, ..SaveOptions::new(SaveDType::BF16) };
             save_with(&decoder, &config, &dir.join("again"), &options)?;
-            report("loaded and saved", &dir, decoder.num_parameters())
+            report("loaded and saved", &dir, decoder.num_parameters() * size_of::<f32>())
         }
         _ => Err(usage.into()),
     }
 }
 
-fn report(done: &str, dir: &Path, parameters: usize) -> Result<()> {
+fn report(done: &str, dir: &Path, model_bytes: usize) -> Result<()> {
     use std::io::Write;
     let status = fs_err::read_to_string("/proc/self/status")?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or(" unknown").trim().to_owned();
-    let model = parameters * size_of::<f32>() / 1024;
+    let model = model_bytes / 1024;
     let line = format!("{done} {}: peak {peak}, the model alone {model} kB", dir.display());
     Ok(writeln!(std::io::stdout(), "{line}")?)
 }

@@ -1,16 +1,19 @@
 //! Tokens per second of generation, by batch size, for a small decoder with fresh weights and prompts of 400 tokens.
 //!
+//! `bf16` holds the matrices in bfloat16. `large` is a model of 93 million parameters, which no cache of a processor holds,
+//! with short prompts, one by one.
+//!
 //! The time of the prompts is that of a run with one new token; what the rest of the tokens add to it is decoding.
 //!
 //! ```text
-//! cargo run --release --example generation_speed
+//! cargo run --release --example generation_speed [f32|bf16] [large]
 //! ```
 
 use std::time::Instant;
 
 use burn::tensor::Device;
 use worldloom_model::generate::{Generator, Request, Sampling};
-use worldloom_model::{Decoder, ModelConfig};
+use worldloom_model::{Decoder, ModelConfig, Precision};
 
 const CONFIG: &str = r#"{
     "model_type": "qwen3", "vocab_size": 2048, "hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 6,
@@ -28,10 +31,23 @@ struct Case {
 
 #[expect(clippy::print_stdout, reason = "an example shows its figures")]
 fn main() {
-    let config = ModelConfig::from_json(CONFIG).expect("the config above is valid");
-    let generator = Generator::new(&Decoder::init(&config, 1, &Device::flex()), &config);
-    println!("{} threads", rayon::current_num_threads());
-    for (num_prompts, group, new_tokens) in [(1, 1, 128), (1, 8, 128), (8, 1, 128), (8, 8, 64), (64, 1, 64)] {
+    let has = |word: &str| std::env::args().any(|argument| argument == word);
+    let mut config = ModelConfig::from_json(CONFIG).expect("the config above is valid");
+    let mut cases = vec![(1, 1, 128), (1, 8, 128), (8, 1, 128), (8, 8, 64), (64, 1, 64)];
+    if has("large") {
+        (config.hidden_size, config.intermediate_size, config.vocab_size) = (1024, 4096, 16_384);
+        cases = vec![(1, 1, 32), (1, 8, 32)];
+    }
+    let precision = if has("bf16") { Precision::BF16 } else { Precision::F32 };
+    let decoder = Decoder::init(&config, 1, &Device::flex()).held_in(precision);
+    let generator = Generator::new(&decoder, &config);
+    println!(
+        "{} threads, {} parameters in {}",
+        rayon::current_num_threads(),
+        decoder.num_parameters(),
+        precision.name()
+    );
+    for (num_prompts, group, new_tokens) in cases {
         let fastest = |new_tokens| {
             let case = Case { num_prompts, group, new_tokens };
             (0..5).map(|_| seconds(&generator, &case)).fold(f64::INFINITY, f64::min)

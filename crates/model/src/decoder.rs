@@ -7,10 +7,10 @@
 
 use crate::lora::{Adapters, Lora};
 use crate::ops::{self, RotaryTables, RowLoss, RowTargets};
-use crate::parts::{Attention, GatedDeltaNet, Linear, Mlp, Moe, Norm, Routing, Source, Values, rope};
+use crate::parts::{Attention, GatedDeltaNet, Linear, Mlp, Moe, Norm, Routing, Source, rope};
 use crate::{Error, FeedForwardKind, Layout, Mixer, ModelConfig};
 use burn::module::Module;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use worldloom_kernels::cross_entropy::RowStatistics;
 
 /// A decoder: tokens in, logits of each next token out.
@@ -95,14 +95,20 @@ impl Block {
         }
     }
 
-    /// `[batch, seq, hidden]` to the same.
-    fn forward(&self, stream: Tensor<3>, rotary: &RotaryTables, layout: &Layout) -> Tensor<3> {
+    /// `[batch, seq, hidden]` to the same; `watch` sees what a router says.
+    fn forward(
+        &self,
+        stream: Tensor<3>,
+        rotary: &RotaryTables,
+        layout: &Layout,
+        watch: &mut dyn FnMut(&Routing),
+    ) -> Tensor<3> {
         let stream = self.mix(stream, rotary, layout);
         let normed = self.post_attention_layernorm.forward(stream.clone());
         stream
             + match &self.mlp {
                 FeedForward::Dense(mlp) => mlp.forward(normed),
-                FeedForward::Experts(moe) => moe.forward(normed),
+                FeedForward::Experts(moe) => moe.forward(normed, watch),
             }
     }
 
@@ -118,10 +124,9 @@ impl Block {
 }
 
 impl Decoder {
-    /// A decoder whose parameters come from `values`, asked by published name and shape in a fixed order.
-    pub(crate) fn from_values<E>(config: &ModelConfig, device: &Device, values: Values<'_, E>) -> Result<Decoder, E> {
+    /// A decoder whose parameters come from `source`, asked by published name and shape in a fixed order.
+    pub(crate) fn from_values<E>(config: &ModelConfig, mut source: Source<'_, E>) -> Result<Decoder, E> {
         let (hidden, vocabulary) = (config.hidden_size, config.vocab_size);
-        let mut source = Source { values, device };
         let embed_tokens = Linear::new(&mut source, "model.embed_tokens", vocabulary, hidden, false)?;
         let mut layers = Vec::with_capacity(config.num_hidden_layers);
         for layer in 0..config.num_hidden_layers {
@@ -154,7 +159,19 @@ impl Decoder {
 
     /// One block over `[batch, seq, hidden]`.
     pub fn block(&self, index: usize, stream: Tensor<3>, rotary: &RotaryTables, layout: &Layout) -> Tensor<3> {
-        self.model.layers[index].forward(stream, rotary, layout)
+        self.watched_block(index, stream, rotary, layout, &mut |_| ())
+    }
+
+    /// As [`Decoder::block`]; `watch` sees what the block's router says, if it has one.
+    pub(crate) fn watched_block(
+        &self,
+        index: usize,
+        stream: Tensor<3>,
+        rotary: &RotaryTables,
+        layout: &Layout,
+        watch: &mut dyn FnMut(&Routing),
+    ) -> Tensor<3> {
+        self.model.layers[index].forward(stream, rotary, layout, watch)
     }
 
     /// What the router of a block says of its input, `[batch, seq, hidden]`; none where the block has no experts.
@@ -270,11 +287,22 @@ impl Decoder {
         losses.nll.into_data().iter::<f32>().map(|nll| -nll).collect()
     }
 
-    pub(crate) fn stream(&self, tokens: Tensor<2, Int>, layout: &Layout) -> Tensor<3> {
+    fn stream(&self, tokens: Tensor<2, Int>, layout: &Layout) -> Tensor<3> {
+        self.watched_stream(tokens, layout, &mut |_| ())
+    }
+
+    /// What leaves the last block, `[batch, seq, hidden]`; `watch` sees what the routers say, block after block.
+    pub(crate) fn watched_stream(
+        &self,
+        tokens: Tensor<2, Int>,
+        layout: &Layout,
+        watch: &mut dyn FnMut(&Routing),
+    ) -> Tensor<3> {
         assert_eq!(tokens.dims(), layout.dims(), "tokens and layout differ in shape");
         let rotary = self.rotary(layout);
         let embedded = self.embed(tokens);
-        (0..self.model.layers.len()).fold(embedded, |stream, index| self.block(index, stream, &rotary, layout))
+        let blocks = 0..self.model.layers.len();
+        blocks.fold(embedded, |stream, index| self.watched_block(index, stream, &rotary, layout, watch))
     }
 
     fn head(&self) -> Tensor<2> {
@@ -285,8 +313,8 @@ impl Decoder {
 fn row_targets(targets: &[u32], weights: &[f32], temperature: f32, device: &Device) -> RowTargets {
     let rows = targets.len();
     RowTargets {
-        tokens: Tensor::from_data(TensorData::new(crate::layout::integers(targets), [rows]), device),
-        weights: Tensor::from_data(TensorData::new(weights.to_vec(), [rows]), device),
+        tokens: Tensor::from_data(TensorData::new(crate::layout::integers(targets), [rows]), (device, DType::I32)),
+        weights: Tensor::from_data(TensorData::new(weights.to_vec(), [rows]), (device, DType::F32)),
         temperature,
     }
 }

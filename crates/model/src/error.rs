@@ -129,6 +129,24 @@ pub enum Error {
         /// Its kind.
         found: String,
     },
+    /// The device cannot hold the asked precision.
+    #[error("the device {device} has no {precision} to hold matrices in; take f32")]
+    Precision {
+        /// What was asked for.
+        precision: &'static str,
+        /// The device.
+        device: String,
+    },
+    /// A parameter has another type than the decoder computes with.
+    #[error("parameter `{parameter}` is {found}, expected {expected}: cast it, or load the checkpoint again")]
+    DType {
+        /// Its published name.
+        parameter: String,
+        /// Its type.
+        found: String,
+        /// What it should be.
+        expected: String,
+    },
     /// Adapters that cannot be made.
     #[error("lora: {reason}")]
     Lora {

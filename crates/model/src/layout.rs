@@ -1,6 +1,6 @@
 //! Where the tokens of a batch stand: positions for the rotary turn, and documents for attention.
 
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use std::ops::Range;
 
 /// Positions, documents and branches of `[batch, seq]` tokens.
@@ -58,7 +58,7 @@ impl Layout {
         let numbers = TensorData::new(integers(visible.as_flattened()), [batch, seq, 3]);
         Layout {
             positions: token_tensor(positions, batch, seq, device),
-            visible: Tensor::from_data(numbers, &device.clone().inner()),
+            visible: Tensor::from_data(numbers, (&device.clone().inner(), DType::I32)),
             position_rows: token_tensor(&rows, batch, seq, device),
             distinct_positions,
         }
@@ -100,7 +100,7 @@ impl Layout {
 /// `[batch, seq]` token ids as a tensor, row after row.
 pub fn token_tensor(tokens: &[u32], batch: usize, seq: usize, device: &Device) -> Tensor<2, Int> {
     assert_eq!(tokens.len(), batch * seq, "token tensor: {batch} rows of {seq}");
-    Tensor::from_data(TensorData::new(integers(tokens), [batch, seq]), &device.clone().inner())
+    Tensor::from_data(TensorData::new(integers(tokens), [batch, seq]), (&device.clone().inner(), DType::I32))
 }
 
 /// Integer tensors are signed; ids beyond 31 bits wrap here and are refused by the kernels.

@@ -2,6 +2,7 @@
 //!
 //! Knows tokens as numbers only: no tokenizer, no template, no reward. The device is the caller's.
 
+mod accumulate;
 mod config;
 mod decoder;
 mod design;
@@ -15,10 +16,12 @@ mod memory;
 pub mod ops;
 mod parameters;
 mod parts;
-mod recompute;
+mod precision;
+mod routers;
 mod vocabulary;
 mod weights;
 
+pub use accumulate::{Losses, Objective};
 pub use config::{ModelConfig, RopeScaling};
 pub use decoder::{Backbone, Block, Decoder, FeedForward};
 pub use design::{DeltaNetShape, Design, ExpertShape, FeedForwardKind, LayerDesign, Mixer};
@@ -31,9 +34,11 @@ pub use parameters::{ChangeParameter, Gradients, ParameterShape, ReadParameter, 
 pub use parts::{
     Adapter, Attention, Convolution, ExpertAdapter, Experts, GatedDeltaNet, Linear, Mlp, Moe, Norm, Routing,
 };
+pub use precision::Precision;
+pub use routers::{ExpertLoad, RouterLoss, RouterTerm};
 pub use vocabulary::NewToken;
 pub use weights::{
-    Gguf, GgufValue, ModelSummary, PartSummary, PassedOver, SaveDType, SaveOptions, import_gguf, load, save, save_with,
-    summarise,
+    Gguf, GgufValue, ModelSummary, PartSummary, PassedOver, SaveDType, SaveOptions, ShowParameters, import_gguf, load,
+    load_in, save, save_parameters, save_with, summarise,
 };
 pub use worldloom_kernels::cross_entropy::RowStatistics;

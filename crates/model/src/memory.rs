@@ -1,10 +1,11 @@
 //! How much memory a decoder takes, counted from its shape: weights, what training keeps beside them, activations, cache.
 //!
-//! Everything is single precision. Activations are what the operations keep for the backward pass, as `ops/autodiff.rs`
+//! Everything is single precision, but for matrices that are held in another. Activations are what the operations keep for the backward pass, as `ops/autodiff.rs`
 //! has it; work space that lives for one operation is left out.
 
 use crate::{
-    Decoder, DeltaNetShape, Error, FeedForwardKind, LayerDesign, LoraConfig, Mixer, ModelConfig, parameter_shapes,
+    Decoder, DeltaNetShape, Error, FeedForwardKind, LayerDesign, LoraConfig, Mixer, ModelConfig, ParameterShape,
+    Precision, parameter_shapes,
 };
 use burn::tensor::Device;
 use serde::Serialize;
@@ -26,6 +27,8 @@ pub struct MemoryNeeds {
     pub adapter_parameters: u64,
     /// Weights and cache.
     pub inference: u64,
+    /// The same with the matrices held in bfloat16.
+    pub inference_in_bf16: u64,
     /// Weights, adapters with gradient and two moments, activations.
     pub lora: u64,
     /// Weights with gradient and two moments, activations, the head's gradient once more while it is made.
@@ -42,6 +45,7 @@ pub fn memory_needs(
     let numbers: usize = parameter_shapes(config, device).iter().map(|parameter| parameter.num_elements()).sum();
     let adapter_parameters = Decoder::without_numbers(config, device).with_lora(lora, 0, device)?.num_trained() as u64;
     let weights = numbers as u64 * FLOAT;
+    let halved = weight_bytes(config, Precision::BF16, device);
     let cache = cached_numbers(config, context) * FLOAT;
     let activations = kept_numbers(config) * context as u64 * FLOAT;
     let head = (config.vocab_size * config.hidden_size) as u64 * FLOAT;
@@ -52,6 +56,7 @@ pub fn memory_needs(
         activations,
         adapter_parameters,
         inference: weights + cache,
+        inference_in_bf16: halved + cache,
         lora: weights + 4 * adapter_parameters * FLOAT + activations,
         training: 4 * weights + activations + head,
     })
@@ -62,6 +67,8 @@ pub fn memory_needs(
 pub struct TrainingMemory {
     /// The weights.
     pub weights: u64,
+    /// The weights once more in single precision, where updates are made in finer numbers than compute.
+    pub masters: u64,
     /// Gradients summed over micro-batches.
     pub gradients: u64,
     /// What the optimizer remembers, as if all of it were AdamW's.
@@ -73,7 +80,15 @@ pub struct TrainingMemory {
 impl TrainingMemory {
     /// All of it.
     pub fn total(&self) -> u64 {
-        self.weights + self.gradients + self.moments + self.backward
+        self.weights + self.masters + self.gradients + self.moments + self.backward
+    }
+}
+
+impl TrainingMemory {
+    /// With so many micro-batches at once: each has activations and sums of its own.
+    pub fn side_by_side(self, micro_batches: u64) -> Self {
+        let sums = if micro_batches > 1 { 1 + micro_batches } else { 1 };
+        Self { gradients: self.gradients * sums, backward: self.backward * micro_batches.max(1), ..self }
     }
 }
 
@@ -81,16 +96,19 @@ impl TrainingMemory {
 ///
 /// `num_trained` is how many numbers training changes: all, or those of the adapters. With `recompute`, see
 /// [`Decoder::accumulate_recomputed`], the inputs of all blocks and the activations of one are kept in place of all
-/// activations.
+/// activations. Of matrices in bfloat16 the largest is there a second time, in single precision, while it is read.
 pub fn training_memory(
     config: &ModelConfig,
     num_trained: u64,
     tokens: usize,
     recompute: bool,
+    precision: Precision,
     device: &Device,
 ) -> TrainingMemory {
-    let numbers: usize = parameter_shapes(config, device).iter().map(|parameter| parameter.num_elements()).sum();
-    let weights = numbers as u64 * FLOAT;
+    let shapes = parameter_shapes(config, device);
+    let numbers: usize = shapes.iter().map(|parameter| parameter.num_elements()).sum();
+    let weights = weight_bytes(config, precision, device);
+    let largest_matrix = shapes.iter().map(|parameter| parameter.num_elements()).max().unwrap_or(0) as u64 * FLOAT;
     let trained = num_trained * FLOAT;
     let is_full = num_trained >= numbers as u64;
     let (hidden, tokens) = (config.hidden_size, tokens as u64);
@@ -110,7 +128,20 @@ pub fn training_memory(
         let activations = layers.sum::<usize>() as u64 * FLOAT * tokens + stream;
         (activations + head).max(trained + stream)
     };
-    TrainingMemory { weights, gradients: trained, moments: 2 * trained, backward }
+    let (masters, backward) = match (precision, is_full) {
+        (Precision::F32, _) => (0, backward),
+        (Precision::BF16, true) => (trained, backward + largest_matrix),
+        (Precision::BF16, false) => (0, backward + largest_matrix),
+    };
+    TrainingMemory { weights, masters, gradients: trained, moments: 2 * trained, backward }
+}
+
+/// Bytes of all weights with the matrices held in a precision.
+fn weight_bytes(config: &ModelConfig, precision: Precision, device: &Device) -> u64 {
+    let of = |parameter: &ParameterShape| {
+        parameter.num_elements() as u64 * precision.of(&parameter.name, &parameter.shape).size() as u64
+    };
+    parameter_shapes(config, device).iter().map(of).sum()
 }
 
 /// Keys and values of every attention; window and state of every delta-net.

@@ -1,13 +1,16 @@
 //! A decoder's parameters as slices by published name, always in the order of the fields; and their gradients.
 
 use crate::lora::Merge;
-use crate::{Decoder, ModelConfig};
+use crate::parts::Source;
+use crate::{Decoder, ModelConfig, Precision};
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
-use burn::tensor::{Device, Gradients as Graph, Tensor};
+use burn::tensor::{DType, Device, Gradients as Graph, Tensor, TensorData};
+use half::bf16;
 use std::convert::Infallible;
 use worldloom_kernels as kernels;
+use worldloom_kernels::precision::{narrowed, widened};
 
 /// Reads one parameter: published name, shape, values.
 pub type ReadParameter<'a> = &'a mut dyn FnMut(&str, &[usize], &[f32]);
@@ -35,7 +38,8 @@ impl Decoder {
         self.visit(&mut Reader { path: Path::default(), shows: self.trained(), read });
     }
 
-    /// Lets `change` rewrite every parameter that training changes, in place where the buffer has no other owner.
+    /// Lets `change` rewrite every parameter that training changes, in place where the buffer has no other owner. What is
+    /// held in bfloat16 is changed in single precision and rounded.
     pub fn update_parameters(self, change: ChangeParameter<'_>) -> Decoder {
         let changes = self.trained();
         self.map(&mut Changer { path: Path::default(), changes, change })
@@ -89,11 +93,11 @@ pub fn parameter_shapes(config: &ModelConfig, device: &Device) -> Vec<ParameterS
 }
 
 fn without_numbers(config: &ModelConfig, device: &Device, show: &mut dyn FnMut(&str, &[usize])) -> Decoder {
-    let decoder: Result<Decoder, Infallible> = Decoder::from_values(config, device, &mut |name, shape| {
+    let values = &mut |name: &str, shape: &[usize]| {
         show(name, shape);
-        Ok(Vec::new())
-    });
-    match decoder {
+        Ok::<_, Infallible>(Vec::new())
+    };
+    match Decoder::from_values(config, Source { values, device, precision: Precision::F32 }) {
         Ok(decoder) => decoder,
         Err(never) => match never {},
     }
@@ -124,6 +128,14 @@ impl Gradients {
     pub(crate) fn take(&mut self, decoder: &Decoder, graph: &mut Graph) {
         let (path, counts) = (Path::default(), decoder.trained());
         decoder.visit(&mut Accumulator { path, counts, next: 0, buffers: &mut self.buffers, graph });
+    }
+
+    /// Adds other sums for the same decoder.
+    pub fn add(&mut self, other: &Gradients) {
+        for ((path, sum), (other_path, values)) in self.buffers.iter_mut().zip(&other.buffers) {
+            assert_eq!(path, other_path, "gradients of two decoders");
+            kernels::add_assign(sum, values);
+        }
     }
 
     /// Sum of the squares of all entries, added in fixed order.
@@ -220,6 +232,66 @@ impl ModuleVisitor for Reader<'_> {
     }
 }
 
+/// Shows name, shape and type of every parameter, those of adapters included.
+pub(crate) fn for_each_dtype(decoder: &Decoder, show: &mut dyn FnMut(&str, &[usize], DType)) {
+    decoder.visit(&mut Types { path: Path::default(), show });
+}
+
+/// Casts every parameter to the type that its name and shape ask for.
+pub(crate) fn change_types(decoder: Decoder, wanted: &dyn Fn(&str, &[usize]) -> DType) -> Decoder {
+    decoder.map(&mut Caster { path: Path::default(), wanted })
+}
+
+struct Caster<'a> {
+    path: Path,
+    wanted: &'a dyn Fn(&str, &[usize]) -> DType,
+}
+
+impl ModuleMapper for Caster<'_> {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
+    }
+
+    fn exit_module(&mut self, _: &str, container: &str) {
+        self.path.exit(container);
+    }
+
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let wanted = (self.wanted)(&self.path.name(), &param.dims());
+        if param.dtype() == wanted {
+            return param;
+        }
+        let (id, tensor, mapper) = param.consume();
+        let wants_gradient = tensor.is_require_grad();
+        let is_tracked = tensor.device().is_autodiff();
+        let inner = tensor.inner().cast(wanted);
+        let tensor = match is_tracked {
+            true => Tensor::from_inner(inner).set_require_grad(wants_gradient),
+            false => inner,
+        };
+        Param::from_mapped_value(id, tensor, mapper)
+    }
+}
+
+struct Types<'a> {
+    path: Path,
+    show: &'a mut dyn FnMut(&str, &[usize], DType),
+}
+
+impl ModuleVisitor for Types<'_> {
+    fn enter_module(&mut self, name: &str, container: &str) {
+        self.path.enter(name, container);
+    }
+
+    fn exit_module(&mut self, _: &str, container: &str) {
+        self.path.exit(container);
+    }
+
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        (self.show)(&self.path.name(), &param.dims(), param.dtype());
+    }
+}
+
 struct Changer<'a> {
     path: Path,
     changes: fn(&str) -> bool,
@@ -252,6 +324,11 @@ impl ModuleMapper for Changer<'_> {
 
 impl Changer<'_> {
     fn change_in_place(&mut self, mut primitive: FlexTensor, shape: &[usize]) -> FlexTensor {
+        if primitive.dtype() == DType::BF16 {
+            let mut values = widened(primitive.to_contiguous().storage::<bf16>());
+            (self.change)(&self.path.name(), shape, &mut values);
+            return FlexTensor::from_data(TensorData::new(narrowed(&values), shape.to_vec()));
+        }
         // A view of another buffer becomes its own; the old handle must be gone before the buffer is taken.
         if primitive.as_slice::<f32>().is_none_or(|values| values.len() != primitive.storage::<f32>().len()) {
             primitive = primitive.to_contiguous();
@@ -290,12 +367,15 @@ impl ModuleVisitor for Accumulator<'_> {
     }
 }
 
-/// Calls `read` with a tensor's numbers, without a copy on the CPU backend.
+/// Calls `read` with a tensor's numbers in single precision, without a copy if they are.
 fn with_values<const D: usize>(tensor: Tensor<D>, read: impl FnOnce(&[f32])) {
     match tensor.inner().try_into_primitive::<Flex>() {
         Ok(primitive) => {
             let primitive = primitive.to_contiguous();
-            read(primitive.as_slice::<f32>().expect("parameters are f32"));
+            match primitive.as_slice::<bf16>() {
+                Some(values) => read(&widened(values)),
+                None => read(primitive.as_slice::<f32>().expect("parameters are in single precision or in bfloat16")),
+            }
         }
         Err(_) => unreachable!("flex is the only backend that is built in"),
     }

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 
 use burn::tensor::Device;
 
+use crate::parts::Source;
 use crate::{Decoder, Error, ModelConfig};
 
 /// A token that the model does not know yet.
@@ -21,7 +22,7 @@ impl Decoder {
     /// The tables grow to the largest id where they do not have it yet; every other number stays as it is.
     ///
     /// # Errors
-    /// A token without pieces, or with a piece that the model does not have.
+    /// A token without pieces, or with a piece that the model does not have; parameters of another type than they should be.
     pub fn extend_vocabulary(
         &self,
         config: &ModelConfig,
@@ -35,6 +36,7 @@ impl Decoder {
                 return Err(Error::NewToken { id, pieces, vocab_size });
             }
         }
+        self.check_dtypes()?;
         let needed = tokens.iter().map(|token| token.id as usize + 1).max().unwrap_or(0);
         let larger = ModelConfig { vocab_size: config.vocab_size.max(needed), ..config.clone() };
         let mut values: BTreeMap<String, Vec<f32>> = BTreeMap::new();
@@ -46,10 +48,11 @@ impl Decoder {
                 extend(table, config.hidden_size, larger.vocab_size, tokens);
             }
         }
-        let decoder: Result<Decoder, Infallible> = Decoder::from_values(&larger, device, &mut |name, _| {
-            Ok(values.remove(name).expect("every parameter of the larger decoder is one of the smaller's"))
-        });
-        match decoder {
+        let values = &mut |name: &str, _: &[usize]| {
+            let values = values.remove(name).expect("every parameter of the larger decoder is one of the smaller's");
+            Ok::<_, Infallible>(values)
+        };
+        match Decoder::from_values(&larger, Source { values, device, precision: self.precision() }) {
             Ok(decoder) => Ok((decoder, larger)),
             Err(never) => match never {},
         }

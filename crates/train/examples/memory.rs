@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use worldloom_model::ops::{self, RowTargets};
-use worldloom_model::{Decoder, Gradients, Layout, ModelConfig, token_tensor};
+use worldloom_model::{Decoder, Gradients, Layout, ModelConfig, Precision, token_tensor};
 use worldloom_schema::Row;
 use worldloom_train::supervised::{self, StageConfig};
 use worldloom_train::{
@@ -127,11 +127,14 @@ fn chunked_head(context: usize, recompute: bool) -> (u64, f64) {
         epochs: None,
         rows_per_step: 1,
         rows_per_micro_batch: 1,
+        micro_batches_at_once: 1,
         recompute,
         mixture: None,
         curriculum: None,
         guards: GuardConfig::default(),
         seed: 1,
+        precision: Precision::F32,
+        routers: None,
         lora: None,
         optimizer: OptimizerConfig::new(1e-4, 0.1, 1.0),
         schedule: Schedule { shape: Shape::Constant, warmup_steps: 0, floor: None, decay_steps: None },
@@ -174,7 +177,7 @@ fn whole_head(context: usize) -> f64 {
         gradients.reset();
         gradients.accumulate(&decoder, loss);
         let norm = gradients.squared_norm().sqrt();
-        decoder = optimizer.update(decoder, &gradients, norm, 1e-4);
+        decoder = optimizer.update(decoder, &mut gradients, norm, 1e-4);
         speed = context as f64 / started.elapsed().as_secs_f64();
     }
     speed

@@ -8,7 +8,9 @@
 //! What follows a row's last target is not computed: nothing that counts depends on it.
 
 use burn::tensor::{Device, Int, Tensor};
-use worldloom_model::{Decoder, Gradients, Layout, RowStatistics, token_tensor};
+use worldloom_model::{
+    Decoder, ExpertLoad, Gradients, Layout, Losses, Objective, RouterLoss, RouterTerm, RowStatistics, token_tensor,
+};
 use worldloom_schema::Row;
 
 /// A micro-batch, padded to its longest row with a segment of its own and weight 0.
@@ -24,6 +26,8 @@ pub struct Batch {
     pub targets: Vec<u32>,
     /// Its weight.
     pub weights: Vec<f32>,
+    /// Whether each position is one of a row, not padding.
+    pub is_row: Vec<bool>,
     /// Per row and document number: the one it continues, or -1.
     pub continues: Vec<Vec<i32>>,
     /// Number of rows.
@@ -44,6 +48,7 @@ impl Batch {
             segments: empty(),
             targets: empty(),
             weights: Vec::with_capacity(size),
+            is_row: Vec::with_capacity(size),
             continues: Vec::with_capacity(rows.len()),
             rows: rows.len(),
             length,
@@ -71,6 +76,7 @@ impl Batch {
         self.segments.extend(std::iter::repeat_n(padding_segment, padding));
         self.targets.extend(std::iter::repeat_n(0, padding));
         self.weights.extend(std::iter::repeat_n(0.0, padding));
+        self.is_row.extend((0..self.length).map(|at| at < used));
     }
 
     /// Whether no target counts.
@@ -84,33 +90,29 @@ impl Batch {
         decoder.weighted_nll(tokens, &layout, &self.targets, &self.weights, temperature)
     }
 
-    /// Adds the gradient of `Σ weight · nll` and returns its value; adds nothing where that is not finite.
+    /// Adds the gradient of `Σ weight · nll`, and of the routers' loss where there is one, and returns both values; adds
+    /// nothing where they are not finite. With `recompute` the blocks are computed again in the backward pass.
     pub(crate) fn accumulate(
         &self,
         decoder: &Decoder,
-        temperature: f32,
+        pass: &Pass<'_>,
         device: &Device,
         gradients: &mut Gradients,
-    ) -> f64 {
-        let loss = self.loss(decoder, temperature, device);
-        let value = loss.clone().into_data().iter::<f32>().next().map_or(f64::NAN, f64::from);
-        if value.is_finite() {
-            gradients.accumulate(decoder, loss);
-        }
-        value
-    }
-
-    /// The same with the blocks computed again in the backward pass.
-    pub(crate) fn accumulate_recomputed(
-        &self,
-        decoder: &Decoder,
-        temperature: f32,
-        device: &Device,
-        gradients: &mut Gradients,
-    ) -> f64 {
+    ) -> Losses {
         let (tokens, layout) = self.tensors(device);
         let (targets, weights) = (&self.targets, &self.weights);
-        f64::from(decoder.accumulate_recomputed(tokens, &layout, targets, weights, temperature, gradients))
+        let routers = pass.routers.map(|loss| RouterTerm { loss, counted: &self.is_row });
+        let objective = Objective { targets, weights, temperature: pass.temperature, routers };
+        match pass.recompute {
+            true => decoder.accumulate_recomputed(tokens, &layout, &objective, gradients),
+            false => decoder.accumulate(tokens, &layout, &objective, gradients),
+        }
+    }
+
+    /// What the routers choose for the positions of rows, without a graph.
+    pub(crate) fn expert_load(&self, decoder: &Decoder, device: &Device) -> ExpertLoad {
+        let (tokens, layout) = self.tensors(device);
+        decoder.expert_load(tokens, &layout, &self.is_row)
     }
 
     /// Loss, entropy and place of every target whose weight is not 0, row by row, without a graph.
@@ -143,9 +145,26 @@ impl Batch {
     }
 }
 
+/// How a batch goes through the decoder and back.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Pass<'a> {
+    pub(crate) temperature: f32,
+    /// The step's, where the routers have one.
+    pub(crate) routers: Option<&'a RouterLoss>,
+    pub(crate) recompute: bool,
+}
+
 /// Tokens that something is predicted from: those before the last target.
 pub(crate) fn predicting_length(row: &Row) -> usize {
     row.weights.iter().rposition(|&weight| weight != 0.0).unwrap_or(0)
+}
+
+/// Rows as micro-batches with weights over `denominator`.
+pub(crate) fn batches(rows: &[Row], rows_per_micro_batch: usize, denominator: f64) -> Vec<Batch> {
+    let numbers = micro_batches(rows, rows_per_micro_batch);
+    let batch =
+        |numbers: &Vec<usize>| Batch::new(&numbers.iter().map(|&at| &rows[at]).collect::<Vec<_>>(), denominator);
+    numbers.iter().map(batch).collect()
 }
 
 /// Row numbers in micro-batches: longest rows first, so that a batch pads little.
@@ -185,6 +204,7 @@ mod tests {
         assert_eq!(batch.weights, [0.25, 0.0, 0.0, 0.5, 0.0, 1.0, 0.0, 0.0]);
         assert_eq!(batch.segments, [0, 0, 0, 1, 0, 0, 1, 1]);
         assert_eq!(batch.positions, [0, 1, 2, 0, 0, 1, 0, 1]);
+        assert_eq!(batch.is_row, [true, true, true, true, true, true, false, false]);
     }
 
     #[test]

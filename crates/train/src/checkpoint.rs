@@ -10,12 +10,12 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use worldloom_model::{Decoder, ModelConfig, SaveDType};
+use worldloom_model::{Decoder, ModelConfig};
 use worldloom_schema::{Artifact, ArtifactWriter, InputRef, Manifest};
 
 use crate::error::{Error, Result};
 use crate::learner::Learner;
-use crate::run::BASE;
+use crate::run::{BASE, save_weights};
 
 const FOLDER: &str = "checkpoints";
 const KIND: &str = "checkpoint";
@@ -207,7 +207,7 @@ impl Checkpoints {
         let writer = ArtifactWriter::create(&target)?;
         match learner.decoder().is_adapted() {
             true => learner.decoder().save_adapter(writer.path(), BASE)?,
-            false => worldloom_model::save(learner.decoder(), model, writer.path(), SaveDType::F32)?,
+            false => save_weights(learner, model, writer.path())?,
         }
         learner.optimizer.save(&writer.path().join(OPTIMIZER))?;
         write_json(&writer.path().join(STATE), state)?;

@@ -1,10 +1,12 @@
 //! A decoder that learns: gradients summed over micro-batches, guards, one update.
 
+use burn::module::Module;
 use burn::tensor::Device;
-use worldloom_model::{Decoder, Gradients};
+use worldloom_model::{Decoder, Gradients, ReadParameter, RouterLoss};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Pass};
 use crate::error::{Error, Result};
+use crate::lanes::Lanes;
 use crate::optimizer::Optimizer;
 use crate::seeds::{Purpose, split_seed};
 
@@ -20,6 +22,12 @@ pub(crate) struct Learner {
     micro_batches: u64,
     /// Whether blocks are computed again in the backward pass: memory, not results.
     pub(crate) recompute: bool,
+    /// Where micro-batches are computed.
+    pub(crate) lanes: Lanes,
+    /// The routers' loss of this step, where there is one.
+    routers: Option<RouterLoss>,
+    /// Its value so far.
+    router_loss: f64,
 }
 
 impl Learner {
@@ -33,6 +41,9 @@ impl Learner {
             seed,
             micro_batches: 0,
             recompute: false,
+            lanes: Lanes::default(),
+            routers: None,
+            router_loss: 0.0,
         }
     }
 
@@ -43,33 +54,86 @@ impl Learner {
     pub(crate) fn start_step(&mut self) {
         self.gradients.reset();
         self.micro_batches = 0;
+        self.routers = None;
+        self.router_loss = 0.0;
     }
 
-    /// Adds the gradient of a micro-batch; returns its share of the step's loss.
-    pub(crate) fn add(&mut self, batch: &Batch, temperature: f32, place: &Place<'_>) -> Result<f64> {
-        if batch.is_untrained() {
-            return Ok(0.0);
+    /// From here to the end of the step the routers have this loss too.
+    pub(crate) fn balance(&mut self, routers: RouterLoss) {
+        self.routers = Some(routers);
+    }
+
+    /// The routers' loss of the micro-batches of this step so far.
+    pub(crate) fn router_loss(&self) -> f64 {
+        self.router_loss
+    }
+
+    /// Every weight as training has it: what an update is made in, which may be finer than what computes.
+    pub(crate) fn for_each_weight(&self, read: ReadParameter<'_>) {
+        let optimizer = &self.optimizer;
+        self.decoder().for_each_parameter(&mut |path, shape, values| {
+            read(path, shape, optimizer.master_of(path).unwrap_or(values));
+        });
+    }
+
+    /// Adds the gradients of micro-batches in their order; returns their share of the step's loss.
+    pub(crate) fn add(&mut self, batches: &[Batch], temperature: f32, place: &Place<'_>) -> Result<f64> {
+        let (mut loss, trained) = (0.0, batches.iter().filter(|batch| !batch.is_untrained()).collect::<Vec<_>>());
+        for batches in trained.chunks(self.lanes.count()) {
+            loss += match batches {
+                [batch] => self.add_one(batch, temperature, place)?,
+                _ => self.add_side_by_side(batches, temperature, place)?,
+            };
         }
+        Ok(loss)
+    }
+
+    /// Each on a copy of the decoder that shares its numbers, so that the graphs have nothing in common, and with sums of
+    /// its own, which are added in order.
+    fn add_side_by_side(&mut self, batches: &[&Batch], temperature: f32, place: &Place<'_>) -> Result<f64> {
+        let (device, pass) = (&self.device, self.pass(temperature));
+        let copies = batches.iter().map(|&batch| (batch, self.decoder().clone().fork(device)));
+        let sums = self.lanes.map(copies, |(batch, decoder)| {
+            let mut gradients = Gradients::zeros(&decoder);
+            let losses = batch.accumulate(&decoder, &pass, device, &mut gradients);
+            (losses, gradients)
+        });
+        let mut loss = 0.0;
+        for (losses, gradients) in sums {
+            if !losses.is_finite() {
+                return Err(place.not_finite("loss"));
+            }
+            self.gradients.add(&gradients);
+            self.router_loss += f64::from(losses.routers);
+            loss += f64::from(losses.nll);
+        }
+        Ok(loss)
+    }
+
+    fn pass(&self, temperature: f32) -> Pass<'_> {
+        Pass { temperature, routers: self.routers.as_ref(), recompute: self.recompute }
+    }
+
+    fn add_one(&mut self, batch: &Batch, temperature: f32, place: &Place<'_>) -> Result<f64> {
         let decoder = self.decoder.as_ref().expect("the decoder is only away during an update");
         let masks = split_seed(split_seed(self.seed, Purpose::Mask, place.step), Purpose::Mask, self.micro_batches);
         self.micro_batches += 1;
         decoder.set_dropout(Some(masks));
-        let value = match self.recompute {
-            true => batch.accumulate_recomputed(decoder, temperature, &self.device, &mut self.gradients),
-            false => batch.accumulate(decoder, temperature, &self.device, &mut self.gradients),
-        };
+        let pass = Pass { temperature, routers: self.routers.as_ref(), recompute: self.recompute };
+        let losses = batch.accumulate(decoder, &pass, &self.device, &mut self.gradients);
         decoder.set_dropout(None);
-        if !value.is_finite() {
+        if !losses.is_finite() {
             return Err(place.not_finite("loss"));
         }
-        Ok(value)
+        self.router_loss += f64::from(losses.routers);
+        Ok(f64::from(losses.nll))
     }
 
     /// A forward and backward pass that changes nothing, so that running out of memory shows before the first step.
-    pub(crate) fn rehearse(&mut self, batch: &Batch, temperature: f32) {
+    pub(crate) fn rehearse(&mut self, batches: &[Batch], temperature: f32) {
         self.start_step();
         // What is not finite shows again in the step that it belongs to.
-        let _ = self.add(batch, temperature, &Place { step: 0, rows: "before the first step".into() });
+        let _ = self.add(batches, temperature, &Place { step: 0, rows: "before the first step".into() });
         self.start_step();
     }
 
@@ -80,7 +144,7 @@ impl Learner {
             return Err(place.not_finite("gradient"));
         }
         let decoder = self.decoder.take().expect("the decoder is only away during an update");
-        self.decoder = Some(self.optimizer.update(decoder, &self.gradients, norm, rate));
+        self.decoder = Some(self.optimizer.update(decoder, &mut self.gradients, norm, rate));
         Ok(norm)
     }
 

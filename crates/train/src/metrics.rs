@@ -49,6 +49,9 @@ pub struct StepMetrics {
     pub learning_rate: f64,
     /// Norm of the gradient before clipping.
     pub grad_norm: f64,
+    /// What the routers add, where they have a loss; it is not in `loss`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub routers: Option<RouterMetrics>,
     /// Rows of the step.
     pub rows: u64,
     /// Tokens of its rows.
@@ -77,6 +80,15 @@ pub struct StepMetrics {
     /// Numbers of its rows; not in the file, for messages.
     #[serde(skip)]
     pub row_numbers: Vec<usize>,
+}
+
+/// The routers of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct RouterMetrics {
+    /// Their loss, times its factors.
+    pub loss: f64,
+    /// Choices of the busiest expert as a multiple of an even share.
+    pub busiest: f64,
 }
 
 /// What is known when a run starts.

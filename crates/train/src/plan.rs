@@ -156,9 +156,9 @@ impl Plan {
         }
     }
 
-    /// The rows of the largest micro-batch there can be.
-    pub(crate) fn largest_micro_batch(&self, rows_per_micro_batch: usize) -> Vec<usize> {
-        let count = rows_per_micro_batch.min(self.rows_per_step as usize);
+    /// The longest rows that can meet in a step.
+    pub(crate) fn longest_rows(&self, count: usize) -> Vec<usize> {
+        let count = count.min(self.rows_per_step as usize);
         let mut numbers = self.trained.clone();
         numbers.sort_by_key(|&number| std::cmp::Reverse(self.facts[number].computed));
         numbers.truncate(count);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
-use worldloom_model::{Decoder, LoraConfig, ModelConfig, SaveDType};
+use worldloom_model::{Decoder, LoraConfig, ModelConfig, Precision, SaveDType, SaveOptions};
 use worldloom_schema::InputRef;
 
 use crate::checkpoint::{Best, CheckpointConfig, Checkpoints, Identity, OPTIMIZER, State, write_json};
@@ -54,6 +54,7 @@ pub(crate) struct Settings<'a> {
     pub(crate) checkpoints: CheckpointConfig,
     pub(crate) seed: u64,
     pub(crate) lora: Option<&'a LoraConfig>,
+    pub(crate) precision: Precision,
 }
 
 /// An open run.
@@ -75,11 +76,15 @@ impl Run {
         mut inputs: BTreeMap<String, InputRef>,
         settings: Settings<'_>,
     ) -> Result<Self> {
-        let Settings { optimizer, checkpoints, seed, lora } = settings;
+        let Settings { optimizer, checkpoints, seed, lora, precision } = settings;
+        precision.check(job.device)?;
+        job.decoder.check_dtypes()?;
         fs_err::create_dir_all(job.out)?;
         inputs.insert("model".into(), InputRef { path: PathBuf::new(), key: fingerprint(&job.decoder) });
         let checkpoints = Checkpoints::open(job.out, checkpoints, Identity { config, inputs })?;
-        let base = lora.map(|_| job.decoder.clone());
+        // Training in full starts from all bits of the weights, and makes its masters of them.
+        let start = job.decoder.held_in(if lora.is_some() { precision } else { Precision::F32 });
+        let base = lora.map(|_| start.clone());
         let (decoder, optimizer, state, saved) = match checkpoints.latest(base.as_ref(), job.device)? {
             Some(loaded) => {
                 let optimizer = Optimizer::load(optimizer, &loaded.decoder, &loaded.folder.join(OPTIMIZER))?;
@@ -87,13 +92,18 @@ impl Run {
             }
             None => {
                 let decoder = match lora {
-                    Some(lora) => job.decoder.with_lora(lora, split_seed(seed, Purpose::Init, 0), job.device)?,
-                    None => job.decoder,
+                    Some(lora) => start.with_lora(lora, split_seed(seed, Purpose::Init, 0), job.device)?,
+                    None => start,
                 };
                 optimizer.check_groups(&decoder)?;
                 let optimizer = Optimizer::new(optimizer, &decoder);
                 (decoder, optimizer, State { seed, ..State::default() }, None)
             }
+        };
+        // What is trained in full is updated in its masters; a frozen base has none.
+        let (decoder, optimizer) = match lora.is_none() && !precision.is_single() {
+            true => (decoder.clone().held_in(precision), optimizer.with_masters(&decoder)),
+            false => (decoder, optimizer),
         };
         checkpoints.check_space(decoder.num_trained() as u64)?;
         let metrics = MetricsFile::resume(job.out, state.step)?;
@@ -139,7 +149,7 @@ impl Run {
             fs_err::remove_dir_all(&partial)?;
         }
         fs_err::create_dir_all(&partial)?;
-        worldloom_model::save(self.learner.decoder(), &self.model, &partial, SaveDType::F32)?;
+        save_weights(&self.learner, &self.model, &partial)?;
         let target = self.out.join(MODEL);
         if target.exists() {
             fs_err::remove_dir_all(&target)?;
@@ -147,6 +157,13 @@ impl Run {
         fs_err::rename(&partial, &target)?;
         write_json(&self.out.join(REPORT), report)
     }
+}
+
+/// Writes the weights as training has them.
+pub(crate) fn save_weights(learner: &Learner, model: &ModelConfig, dir: &Path) -> Result<()> {
+    let options = SaveOptions::new(SaveDType::F32);
+    worldloom_model::save_parameters(&|read| learner.for_each_weight(read), model, dir, &options)?;
+    Ok(())
 }
 
 /// Hash of all weights, in the decoder's order.

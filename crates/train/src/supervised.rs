@@ -7,17 +7,18 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use worldloom_model::{LoraConfig, ModelConfig, training_memory};
+use worldloom_model::{ExpertLoad, LoraConfig, ModelConfig, Precision, RouterLoss, training_memory};
 use worldloom_schema::Row;
 
-use crate::batch::{Batch, micro_batches};
+use crate::batch::batches;
 use crate::checkpoint::CheckpointConfig;
 use crate::data::{Data, scan};
 use crate::error::{Error, Result};
 use crate::guard::{GuardConfig, Recent};
+use crate::lanes::{Lanes, check_lanes, is_one, one};
 use crate::learner::Place;
 use crate::memory::{Memory, resident_bytes};
-use crate::metrics::{Control, StartInfo, StepClock, StepMetrics};
+use crate::metrics::{Control, RouterMetrics, StartInfo, StepClock, StepMetrics};
 use crate::optimizer::OptimizerConfig;
 use crate::plan::{Curriculum, Plan, read};
 use crate::run::{Job, Report, Run, Settings};
@@ -36,10 +37,20 @@ pub struct StageConfig {
     pub rows_per_step: usize,
     /// Rows that go through the decoder at once: memory, not results.
     pub rows_per_micro_batch: usize,
+    /// Micro-batches that are computed side by side, each on its part of the threads: faster for small models, at the
+    /// price of so many times the activations and gradients. Default: 1.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub micro_batches_at_once: usize,
     /// Whether blocks are computed again in the backward pass: a quarter more time, far less memory, the same results.
     /// Default: no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub recompute: bool,
+    /// What the matrices are held in; updates are made in float32 either way. Default: f32.
+    #[serde(default, skip_serializing_if = "Precision::is_single")]
+    pub precision: Precision,
+    /// Losses of the routers beside the loss, for models with experts; they cost a forward pass. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routers: Option<RouterConfig>,
     /// Share of the run's tokens (context and targets) by the names of the rows, where there are several; they need not
     /// add up to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,6 +76,32 @@ pub struct StageConfig {
     pub validation: Option<ValidationConfig>,
 }
 
+/// Losses of the routers, as multiples of what `worldloom_model::RouterLoss` says.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouterConfig {
+    /// Factor of the balance of the experts' load, `router_aux_loss_coef` of transformers.
+    pub balance: f64,
+    /// Factor of the z-loss. Default: 0.
+    #[serde(default)]
+    pub z: f64,
+}
+
+impl RouterConfig {
+    fn check(&self, model: &ModelConfig) -> Result<()> {
+        for (field, value) in [("routers.balance", self.balance), ("routers.z", self.z)] {
+            if !(value >= 0.0 && value.is_finite()) {
+                return Err(Error::config(field, format!("{value}, expected 0 or more")));
+            }
+        }
+        if model.design.experts.is_none() {
+            let detail = format!("given, but a `{}` has no experts: leave the table out", model.model_type);
+            return Err(Error::config("routers", detail));
+        }
+        Ok(())
+    }
+}
+
 /// Measuring on rows that are not trained on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -85,6 +122,7 @@ impl StageConfig {
                 return Err(Error::config(field, "0, expected at least 1"));
             }
         }
+        check_lanes(self.micro_batches_at_once, self.lora.as_ref())?;
         if self.validation.is_some_and(|validation| validation.every == 0) {
             return Err(Error::config("validation.every", "0, expected at least 1"));
         }
@@ -107,6 +145,9 @@ pub fn run(
     control: &mut Control<'_>,
 ) -> Result<Report> {
     config.check()?;
+    if let Some(routers) = &config.routers {
+        routers.check(&job.model)?;
+    }
     let found = scan(data, &job.model)?;
     config.guards.check_data(data, &found)?;
     let plan = Plan::new(config, data, found, validation.is_some())?;
@@ -162,13 +203,15 @@ fn open(config: &StageConfig, job: Job<'_>, data: &Data, validation: Option<&Dat
         checkpoints: config.checkpoints,
         seed: config.seed,
         lora: config.lora.as_ref(),
+        precision: config.precision,
     };
     let mut run = Run::open(job, resolved, inputs, settings)?;
     run.learner.recompute = config.recompute;
+    run.learner.lanes = Lanes::new(config.micro_batches_at_once);
     Ok(run)
 }
 
-/// The largest micro-batch once forward and backward, thrown away: what does not fit fails now and not in an hour. What is
+/// The largest micro-batches once forward and backward, thrown away: what does not fit fails now and not in an hour. What is
 /// expected is told before.
 fn rehearse(
     config: &StageConfig,
@@ -178,14 +221,15 @@ fn rehearse(
     model: &ModelConfig,
     control: &mut Control<'_>,
 ) -> Result<()> {
-    let rows = read(data, &plan.largest_micro_batch(config.rows_per_micro_batch))?;
+    let rows = read(data, &plan.longest_rows(config.rows_per_micro_batch * config.micro_batches_at_once))?;
     let denominator: f64 = rows.iter().map(Row::total_weight).sum();
-    let batch = Batch::new(&rows.iter().collect::<Vec<_>>(), denominator);
-    let (trained, tokens) = (run.learner.decoder().num_trained() as u64, batch.tokens.len());
-    let estimate = training_memory(model, trained, tokens, config.recompute, &run.learner.device);
+    let batches = batches(&rows, config.rows_per_micro_batch, denominator);
+    let (trained, tokens) = (run.learner.decoder().num_trained() as u64, batches[0].tokens.len());
+    let estimate = training_memory(model, trained, tokens, config.recompute, config.precision, &run.learner.device);
+    let estimate = estimate.side_by_side(batches.len() as u64);
     let expected = Memory { estimate, tokens: tokens as u64, resident: None };
     control.observer.on_memory(&expected);
-    run.learner.rehearse(&batch, 1.0);
+    run.learner.rehearse(&batches, 1.0);
     control.observer.on_memory(&Memory { resident: resident_bytes(), ..expected });
     Ok(())
 }
@@ -226,11 +270,11 @@ fn train_step(config: &StageConfig, run: &mut Run, plan: &Plan, data: &Data) -> 
     let rows = read(data, &numbers)?;
     let place = Place::rows(run.state.step + 1, &numbers);
     let learning_rate = config.schedule.rate(config.optimizer.learning_rate, run.state.step, plan.steps);
-    let (loss, grad_norm, skipped) = match try_step(config, run, &rows, learning_rate, &place) {
-        Ok((loss, grad_norm)) => (loss, grad_norm, false),
+    let (figures, skipped) = match try_step(config, run, &rows, learning_rate, &place) {
+        Ok(figures) => (figures, false),
         Err(error @ Error::NonFinite { .. }) if run.state.skipped < config.guards.skip_steps => {
             tracing::warn!(%error, skipped = run.state.skipped + 1, budget = config.guards.skip_steps, "step skipped");
-            (f64::NAN, f64::NAN, true)
+            (Figures { loss: f64::NAN, grad_norm: f64::NAN, routers: None }, true)
         }
         Err(error) => return Err(error),
     };
@@ -244,9 +288,10 @@ fn train_step(config: &StageConfig, run: &mut Run, plan: &Plan, data: &Data) -> 
     let seconds = started.elapsed().as_secs_f64();
     Ok(StepMetrics {
         step: run.state.step,
-        loss,
+        loss: figures.loss,
         learning_rate,
-        grad_norm,
+        grad_norm: figures.grad_norm,
+        routers: figures.routers,
         rows: rows.len() as u64,
         tokens,
         trained_tokens,
@@ -261,22 +306,37 @@ fn train_step(config: &StageConfig, run: &mut Run, plan: &Plan, data: &Data) -> 
     })
 }
 
-/// Loss and gradient norm of an update; no weight has changed where one of them is not finite.
+/// What an update says of itself.
+struct Figures {
+    loss: f64,
+    grad_norm: f64,
+    routers: Option<RouterMetrics>,
+}
+
+/// Makes an update; no weight has changed where its loss or its gradient is not finite.
 fn try_step(
     config: &StageConfig,
     run: &mut Run,
     rows: &[Row],
     learning_rate: f64,
     place: &Place<'_>,
-) -> Result<(f64, f64)> {
+) -> Result<Figures> {
     let denominator: f64 = rows.iter().map(Row::total_weight).sum();
+    let batches = batches(rows, config.rows_per_micro_batch, denominator);
     run.learner.start_step();
-    let mut loss = 0.0;
-    for micro_batch in micro_batches(rows, config.rows_per_micro_batch) {
-        let rows: Vec<&Row> = micro_batch.iter().map(|&at| &rows[at]).collect();
-        loss += run.learner.add(&Batch::new(&rows, denominator), 1.0, place)?;
-    }
-    Ok((loss, run.learner.update(learning_rate, place)?))
+    // Shares of the whole step, before the first backward pass.
+    let load = config.routers.map(|routers| {
+        let (mut load, learner) = (ExpertLoad::default(), &mut run.learner);
+        for batch in &batches {
+            load.add(&batch.expert_load(learner.decoder(), &learner.device));
+        }
+        learner.balance(RouterLoss::new(&load, routers.balance, routers.z));
+        load
+    });
+    let loss = run.learner.add(&batches, 1.0, place)?;
+    let router_loss = run.learner.router_loss();
+    let routers = load.map(|load| RouterMetrics { loss: router_loss, busiest: load.busiest() });
+    Ok(Figures { loss, grad_norm: run.learner.update(learning_rate, place)?, routers })
 }
 
 fn report(run: &Run, plan: &Plan, is_stopped: bool, last: Option<StepMetrics>) -> Report {

@@ -78,11 +78,14 @@ pub(crate) fn measure(
 ) -> Result<Validation> {
     let rows = read(data, numbers)?;
     let (mut all, mut domains) = (Sums::default(), BTreeMap::new());
-    for micro_batch in micro_batches(&rows, rows_per_micro_batch) {
-        let rows: Vec<&Row> = micro_batch.iter().map(|&at| &rows[at]).collect();
-        let statistics = Batch::new(&rows, 1.0).statistics(learner.decoder(), &learner.device);
-        for (row, statistics) in rows.iter().zip(statistics) {
-            add_row(row, &statistics, data.labels.as_ref(), &mut all, &mut domains);
+    let micro_batches = micro_batches(&rows, rows_per_micro_batch);
+    let statistics = learner.lanes.map(&micro_batches, |numbers| {
+        let rows: Vec<&Row> = numbers.iter().map(|&at| &rows[at]).collect();
+        Batch::new(&rows, 1.0).statistics(learner.decoder(), &learner.device)
+    });
+    for (numbers, statistics) in micro_batches.iter().zip(statistics) {
+        for (&at, statistics) in numbers.iter().zip(statistics) {
+            add_row(&rows[at], &statistics, data.labels.as_ref(), &mut all, &mut domains);
         }
     }
     let domains = domains.into_iter().map(|(name, sums)| (name, sums.score())).collect();

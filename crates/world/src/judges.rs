@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use worldloom_judge::asked::{EndpointRespondent, JudgePrompts, ModelJudge, Respondent, Said, Shown};
 use worldloom_judge::endpoint::{BlockingEndpoint, Endpoint, EndpointConfig, Message, Parameters, Role};
 use worldloom_judge::{BuiltinJudge, Combination, EnsembleJudge, Judge};
-use worldloom_model::ModelConfig;
 use worldloom_model::generate::{Generator, Request, Sampling};
+use worldloom_model::{ModelConfig, Precision};
 use worldloom_render::{Document, Renderer, Role as ChatRole, Templates, Tokenizer};
 use worldloom_train::{Purpose, split_seed};
 
@@ -203,8 +203,7 @@ struct LocalRespondent {
 impl LocalRespondent {
     fn load(folder: &Path, max_new_tokens: usize, temperature: f32, device: &Device) -> Result<Self> {
         let renderer = Renderer::new(Tokenizer::open(folder)?, Templates::compact()?)?;
-        let (decoder, config) = worldloom_model::load(folder, device)?;
-        let generator = Generator::new(&decoder, &config);
+        let (generator, config) = Generator::load(folder, Precision::F32, device)?;
         Ok(Self { generator, config, renderer, max_new_tokens, temperature })
     }
 

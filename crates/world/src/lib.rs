@@ -28,5 +28,6 @@ pub use remote::{ReloadConfig, RemoteConfig, RemoteSampler};
 pub use sampler::{GeneratorSampler, rl_prompts};
 pub use scorer::{JudgeScorer, ScorerConfig, SecondConfig};
 pub use stream::{TextStream, ThinkingSplitter};
+pub use worldloom_model::Precision;
 pub use worldloom_model::generate::{Error as GenerateError, Limits, Request, Sampling};
 pub use worldloom_render::{Role, Templates};

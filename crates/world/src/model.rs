@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
 use worldloom_judge::{Extraction, OPEN_TAG, extract, extract_untagged};
 use worldloom_model::generate::{Completion, Generator, Limits, Request, Sampling};
-use worldloom_model::{Decoder, ModelConfig};
+use worldloom_model::{Decoder, ModelConfig, Precision};
 use worldloom_render::{
     CPT_VERSION, PromptStyle, RL_VERSION, Refusal, Renderer, Templates, Tokenizer, plain_observation,
 };
@@ -121,15 +121,18 @@ pub struct WorldModel {
 
 impl WorldModel {
     /// Reads a folder with `config.json`, the weights and `tokenizer.json`.
-    pub fn load(folder: &Path, templates: Templates, device: &Device) -> Result<Self> {
+    /// Its matrices are held in `precision`.
+    pub fn load(folder: &Path, templates: Templates, precision: Precision, device: &Device) -> Result<Self> {
         let renderer = Renderer::new(Tokenizer::open(folder)?, templates)?;
-        let (decoder, config) = worldloom_model::load(folder, device)?;
-        Self::new(&decoder, config, renderer)
+        let (generator, config) = Generator::load(folder, precision, device)?;
+        check_vocabulary(renderer.tokenizer(), &config)?;
+        Ok(Self { config, generator, renderer })
     }
 
     /// Packs the weights of a decoder. Refuses a tokenizer with tokens that the model does not have.
     pub fn new(decoder: &Decoder, config: ModelConfig, renderer: Renderer) -> Result<Self> {
         check_vocabulary(renderer.tokenizer(), &config)?;
+        decoder.check_dtypes()?;
         let generator = Generator::new(decoder, &config);
         Ok(Self { config, generator, renderer })
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use worldloom_model::{LoraConfig, ModelConfig, memory_needs, training_memory};
+use worldloom_model::{LoraConfig, ModelConfig, Precision, memory_needs, training_memory};
 use worldloom_schema::Artifact;
 use worldloom_train::rl::RlConfig;
 use worldloom_train::supervised::StageConfig;
@@ -43,9 +43,11 @@ fn supervised(step: &Planned, planned: &[Planned], base: &Path) -> Result<Vec<St
     let Some(model) = shape_of(step, planned, base)? else { return Ok(vec![steps]) };
     let Some(row_tokens) = row_tokens.map(|tokens| tokens as usize) else { return Ok(vec![steps]) };
     let micro_batch = config.rows_per_micro_batch.min(config.rows_per_step);
-    let what = format!("{micro_batch} × {} tokens", grouped(row_tokens as u64));
-    let memory = memory_line(&model, config.lora.as_ref(), micro_batch * row_tokens, config.recompute, &what)?;
-    Ok(vec![steps, memory])
+    let at_once = config.micro_batches_at_once.min(config.rows_per_step.div_ceil(micro_batch));
+    let what = format!("{} × {} tokens", micro_batch * at_once, grouped(row_tokens as u64));
+    let (recompute, precision) = (config.recompute, config.precision);
+    let passes = Passes { tokens: micro_batch * row_tokens, at_once, recompute, precision };
+    Ok(vec![steps, memory_line(&model, config.lora.as_ref(), passes, &what)?])
 }
 
 fn reinforcement(step: &Planned, planned: &[Planned], base: &Path) -> Result<Vec<String>> {
@@ -63,27 +65,32 @@ fn reinforcement(step: &Planned, planned: &[Planned], base: &Path) -> Result<Vec
     let Some(prompt_tokens) = prompt_tokens.map(|tokens| tokens as usize) else { return Ok(vec![steps]) };
     let completions = if config.share_prompts { config.group_size } else { 1 };
     let row_tokens = prompt_tokens + completions * config.max_completion_tokens;
-    let what = format!("{} × up to {} tokens", config.rows_per_micro_batch, grouped(row_tokens as u64));
-    let tokens = config.rows_per_micro_batch * row_tokens;
-    Ok(vec![steps, memory_line(&model, config.lora.as_ref(), tokens, false, &what)?])
+    let (micro_batch, at_once) = (config.rows_per_micro_batch, config.micro_batches_at_once);
+    let what = format!("{} × up to {} tokens", micro_batch * at_once, grouped(row_tokens as u64));
+    let (recompute, precision) = (config.recompute, config.precision);
+    let passes = Passes { tokens: micro_batch * row_tokens, at_once, recompute, precision };
+    Ok(vec![steps, memory_line(&model, config.lora.as_ref(), passes, &what)?])
 }
 
-fn memory_line(
-    model: &ModelConfig,
-    lora: Option<&LoraConfig>,
+/// Backward passes that run side by side.
+struct Passes {
     tokens: usize,
+    at_once: usize,
     recompute: bool,
-    what: &str,
-) -> Result<String> {
+    precision: Precision,
+}
+
+fn memory_line(model: &ModelConfig, lora: Option<&LoraConfig>, passes: Passes, what: &str) -> Result<String> {
+    let Passes { tokens, at_once, recompute, precision } = passes;
     let device = open_device();
     let any = LoraConfig { rank: 1, alpha: 1.0, dropout: 0.0, targets: "proj".into() };
     let needs = memory_needs(model, 1, lora.unwrap_or(&any), &device)?;
     let trained = if lora.is_some() { needs.adapter_parameters } else { needs.weights / 4 };
-    let memory = training_memory(model, trained, tokens, recompute, &device);
+    let memory = training_memory(model, trained, tokens, recompute, precision, &device).side_by_side(at_once as u64);
     Ok(format!(
         "memory about {} for {what}: weights {}, gradients {}, moments {}, backward {}{}",
         size(memory.total()),
-        size(memory.weights),
+        size(memory.weights + memory.masters),
         size(memory.gradients),
         size(memory.moments),
         size(memory.backward),

@@ -56,6 +56,8 @@ fn print(summary: &ModelSummary, lora: &LoraConfig) {
         "  inference",
         &format!("{:>10}  weights {}, cache {}", size(memory.inference), size(memory.weights), size(memory.cache)),
     );
+    let halved = format!("{:>10}  with the matrices in bfloat16", size(memory.inference_in_bf16));
+    line("  inference, bf16", &halved);
     let adapters = format!("rank {}, {} parameters trained", lora.rank, grouped(memory.adapter_parameters));
     line("  LoRA", &format!("{:>10}  {adapters}, activations {}", size(memory.lora), size(memory.activations)));
     line("  full training", &format!("{:>10}  weights, gradient and two moments, activations", size(memory.training)));

@@ -1,5 +1,6 @@
 //! `run` and `plan`.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
@@ -8,7 +9,7 @@ use anyhow::Result;
 use clap::ArgMatches;
 
 use super::forecast::forecast;
-use crate::config::UserError;
+use crate::config::{UserError, nearest};
 use crate::pipeline::{Missing, Pipeline, Planned, Reason, plan, run};
 use crate::progress::duration;
 
@@ -58,8 +59,34 @@ fn planned(matches: &ArgMatches, missing: Missing) -> Result<(Pipeline, Vec<Plan
     if pipeline.step.is_empty() {
         return Err(UserError::new(format!("`{}` has no steps", file.display())).into());
     }
-    let planned = plan(&pipeline, file, runs, missing)?;
+    let mut planned = plan(&pipeline, file, runs, missing)?;
+    if let Some(step) = matches.get_one::<String>("until") {
+        keep_until(&mut planned, step)?;
+    }
     Ok((pipeline, planned))
+}
+
+/// Leaves out what the last step is not made from.
+fn keep_until(planned: &mut Vec<Planned>, last: &str) -> Result<()> {
+    let Some(at) = planned.iter().position(|step| step.name == last) else {
+        let names: Vec<&str> = planned.iter().map(|step| step.name.as_str()).collect();
+        let error = UserError::new(format!("--until: no step `{last}` in the pipeline"));
+        return Err(match nearest(last, names.iter().copied()) {
+            Some(name) => error.hint(format!("did you mean `{name}`?")),
+            None => error.hint(format!("steps are: {}", names.join(", "))),
+        }
+        .into());
+    };
+    planned.truncate(at + 1);
+    // A step comes after its inputs.
+    let mut needed = BTreeSet::from([planned[at].folder.clone()]);
+    for step in planned.iter().rev() {
+        if needed.contains(&step.folder) {
+            needed.extend(step.inputs.values().map(|input| input.path.clone()));
+        }
+    }
+    planned.retain(|step| needed.contains(&step.folder));
+    Ok(())
 }
 
 fn describe(pipeline: &Pipeline) -> String {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use worldloom_world::engine::{Engine, EngineConfig};
-use worldloom_world::{Asked, Limits, Templates, WorldModel};
+use worldloom_world::{Asked, Limits, Precision, Templates, WorldModel};
 
 use crate::config::UserError;
 use crate::device::open_device;
@@ -35,6 +35,14 @@ pub(crate) fn model_args(command: Command, model_is_required: bool) -> Command {
                 .help("Bundled templates that the model was trained with"),
         )
         .arg(path("templates", "Folder of templates, in place of a bundled family").conflicts_with("family"))
+        .arg(
+            Arg::new("precision")
+                .long("precision")
+                .value_name("TYPE")
+                .default_value("f32")
+                .value_parser(["f32", "bf16"])
+                .help("What the matrices are held in; bf16 takes half the memory and rounds what has more bits"),
+        )
         .arg(number("max-active", "64", "Completions that advance together: speed and memory"))
         .arg(number("max-cache-tokens", "131072", "Positions in all caches together: memory"))
         .arg(number("prefix-tokens", "65536", "Positions of computed prompts that are kept for later ones"))
@@ -62,7 +70,12 @@ pub(crate) fn start_engine(matches: &ArgMatches, max_waiting: usize) -> Result<E
     if limits.max_active_sequences == 0 {
         return Err(UserError::new("--max-active 0, expected at least 1").into());
     }
-    let model = WorldModel::load(&folder, templates, &open_device()).context("load the model")?.with_limits(limits);
+    let precision = match matches.get_one::<String>("precision").map(String::as_str) {
+        Some("bf16") => Precision::BF16,
+        _ => Precision::F32,
+    };
+    let model = WorldModel::load(&folder, templates, precision, &open_device()).context("load the model")?;
+    let model = model.with_limits(limits);
     let config = EngineConfig { max_waiting, prefix_tokens: number("prefix-tokens") };
     Engine::start(Arc::new(model), config).context("start the engine")
 }

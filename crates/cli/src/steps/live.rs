@@ -235,6 +235,7 @@ mod tests {
             loss,
             learning_rate: 1e-3,
             grad_norm: 0.75,
+            routers: None,
             rows: 2,
             tokens: 100,
             trained_tokens: 50,

@@ -14,7 +14,7 @@ use worldloom_world::{
     open_endpoint_without_cache, rl_prompts, select_prompts,
 };
 
-use super::training::train;
+use super::training::{loaded_in, train};
 use super::{Counts, Role, Step, StepContext, model_folder};
 use crate::config::{resolved, typed};
 use crate::device::open_device;
@@ -109,7 +109,8 @@ impl Step for Rl {
         if let Some(verifiers) = context.optional("verifiers") {
             scorer = scorer.with_verifiers(read_verifiers(&verifiers.join(VERIFIER_FILE))?);
         }
-        train(context, |job, control| {
+        let precision = loaded_in(config.precision, config.lora.as_ref());
+        train(context, precision, |job, control| {
             let (longest, temperature) = (config.max_completion_tokens, config.temperature as f32);
             let mut sampler: Box<dyn Sampler> = match &remote {
                 None => Box::new(GeneratorSampler::new(job.model.clone(), longest, temperature, stops)),

@@ -8,7 +8,7 @@ use worldloom_train::Data;
 use worldloom_train::supervised::{self, StageConfig};
 
 use super::labels::{labels, stop_tokens};
-use super::training::train;
+use super::training::{loaded_in, train};
 use super::{Counts, Role, Step, StepContext, model_folder, resolve_as};
 
 /// Roles of rows beside the first.
@@ -67,7 +67,10 @@ impl Step for Supervised {
             let labels = labels(&model_folder(context.input("model")?), &from)?;
             validation.as_mut().unwrap_or(&mut rows).labels = labels;
         }
-        train(context, |job, control| Ok(supervised::run(&config, job, &rows, validation.as_ref(), control)?))
+        let precision = loaded_in(config.precision, config.lora.as_ref());
+        train(context, precision, |job, control| {
+            Ok(supervised::run(&config, job, &rows, validation.as_ref(), control)?)
+        })
     }
 }
 

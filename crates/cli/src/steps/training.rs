@@ -1,6 +1,7 @@
 //! What the training steps have in common: the model they start from, what they show, the way they stop and end.
 
 use anyhow::Result;
+use worldloom_model::{LoraConfig, Precision};
 use worldloom_train::rl::RlStepMetrics;
 use worldloom_train::{Control, Job, Memory, Observer, Report, StartInfo, StepMetrics};
 
@@ -11,14 +12,15 @@ use crate::config::UserError;
 use crate::device::open_device;
 use crate::progress::{Progress, size};
 
-/// Loads the step's `model`, trains it with `run`, and puts the tokenizer beside the trained one.
+/// Loads the step's `model`, its matrices held in `precision`, trains it with `run`, and puts the tokenizer beside the trained one.
 pub(super) fn train(
     context: &StepContext<'_>,
+    precision: Precision,
     run: impl FnOnce(Job<'_>, &mut Control<'_>) -> Result<Report>,
 ) -> Result<Counts> {
     let device = open_device().autodiff();
     let from = model_folder(context.input("model")?);
-    let (decoder, model) = worldloom_model::load(&from, &device)?;
+    let (decoder, model) = worldloom_model::load_in(&from, precision, &device)?;
     write_lineage(context)?;
     let mut watch = Watch { progress: context.progress, live: None, steps: 0 };
     let mut control = Control { observer: &mut watch, stop: context.stop };
@@ -54,7 +56,7 @@ impl Observer for Watch<'_> {
                 "  memory: about {} for micro-batches of {} tokens (weights {}, gradients {}, moments {}, backward {})\n",
                 size(estimate.total()),
                 memory.tokens,
-                size(estimate.weights),
+                size(estimate.weights + estimate.masters),
                 size(estimate.gradients),
                 size(estimate.moments),
                 size(estimate.backward)
@@ -92,6 +94,12 @@ impl Observer for Watch<'_> {
             format!("reward {reward:.2} faults {faults:.1} % length {:.0}", metrics.response_length)
         });
     }
+}
+
+/// What the weights are loaded in: a run that trains all of them needs them exact, and rounds them itself; a base that
+/// stays as it is is never there in more than it is held in.
+pub(super) fn loaded_in(precision: Precision, lora: Option<&LoraConfig>) -> Precision {
+    if lora.is_some() { precision } else { Precision::F32 }
 }
 
 /// Memory that the system could give, where it says.

@@ -1,12 +1,16 @@
 //! `output[r][o] = Σ_i input[r][i] · weight[o][i]` with the weights packed once into panels of 16 outputs.
 //!
 //! A *panel* is `[depth][PANEL]`: the 16 columns that one tile reads for each step of the sum. The cache of keys has the
-//! same layout and the cache of values is read as panels too, so attention uses these tiles as well.
+//! same layout and the cache of values is read as panels too, so attention uses these tiles as well. Weights are held in
+//! single precision or in bfloat16, which every tile widens as it reads; sums are in single precision either way.
 #![expect(unsafe_code, reason = "tiles write strided, disjoint parts of one output from several threads")]
 
 use std::ops::Range;
 
+use half::bf16;
 use rayon::prelude::*;
+
+use crate::precision::Number;
 
 /// Outputs per panel: two vector registers of eight.
 pub(super) const PANEL: usize = 16;
@@ -29,13 +33,26 @@ pub enum Store {
 pub struct PackedMatrix {
     outputs: usize,
     inputs: usize,
-    panels: Vec<f32>,
+    panels: Held,
+}
+
+/// The panels' numbers.
+#[derive(Clone, Debug)]
+enum Held {
+    F32(Vec<f32>),
+    BF16(Vec<bf16>),
 }
 
 impl PackedMatrix {
-    /// A matrix of zeros, to be filled by [`Self::set_rows`].
+    /// A matrix of zeros in single precision, to be filled by [`Self::set_rows`].
     pub fn zeros(outputs: usize, inputs: usize) -> PackedMatrix {
-        PackedMatrix { outputs, inputs, panels: vec![0.0; outputs.div_ceil(PANEL) * inputs * PANEL] }
+        PackedMatrix { outputs, inputs, panels: Held::F32(vec![0.0; outputs.div_ceil(PANEL) * inputs * PANEL]) }
+    }
+
+    /// A matrix of zeros in bfloat16; rows that are set are rounded to the nearest.
+    pub fn zeros_in_bf16(outputs: usize, inputs: usize) -> PackedMatrix {
+        let zeros = vec![bf16::ZERO; outputs.div_ceil(PANEL) * inputs * PANEL];
+        PackedMatrix { outputs, inputs, panels: Held::BF16(zeros) }
     }
 
     /// Packs `rows` (`[n, inputs]`, as published) as the outputs from `first` on.
@@ -45,8 +62,9 @@ impl PackedMatrix {
         assert!(first + num_rows <= self.outputs, "{num_rows} rows from {first} on, of {}", self.outputs);
         for (row, output) in rows.chunks_exact(self.inputs).zip(first..) {
             let panel = self.panel_start(output);
-            for (value, slot) in row.iter().zip(self.panels[panel..].iter_mut().step_by(PANEL)) {
-                *slot = *value;
+            match &mut self.panels {
+                Held::F32(panels) => set_column(&mut panels[panel..], row),
+                Held::BF16(panels) => set_column(&mut panels[panel..], row),
             }
         }
     }
@@ -56,8 +74,9 @@ impl PackedMatrix {
         assert!(output < self.outputs, "output {output} of {}", self.outputs);
         assert_eq!(row.len(), self.inputs);
         let panel = self.panel_start(output);
-        for (slot, value) in row.iter_mut().zip(self.panels[panel..].iter().step_by(PANEL)) {
-            *slot = *value;
+        match &self.panels {
+            Held::F32(panels) => copy_column(&panels[panel..], row),
+            Held::BF16(panels) => copy_column(&panels[panel..], row),
         }
     }
 
@@ -68,12 +87,19 @@ impl PackedMatrix {
 
     /// Products of all rows of `input` (`[rows, inputs]`) into `output` (`[rows, outputs]`).
     pub fn multiply(&self, input: &[f32], output: &mut [f32], store: Store) {
+        match &self.panels {
+            Held::F32(panels) => self.multiply_in(panels, input, output, store),
+            Held::BF16(panels) => self.multiply_in(panels, input, output, store),
+        }
+    }
+
+    fn multiply_in<N: Number>(&self, panels: &[N], input: &[f32], output: &mut [f32], store: Store) {
         let num_rows = input.len() / self.inputs;
         assert_eq!(input.len(), num_rows * self.inputs, "whole rows of {} inputs", self.inputs);
         assert_eq!(output.len(), num_rows * self.outputs, "{num_rows} rows of {} outputs", self.outputs);
         let rows = Rows { values: input, stride: self.inputs, count: num_rows };
         let panels = Panels {
-            values: &self.panels,
+            values: panels,
             panel_stride: self.inputs * PANEL,
             step: PANEL,
             depth: self.inputs,
@@ -99,6 +125,16 @@ impl PackedMatrix {
     }
 }
 
+/// Writes a row down a column of panels.
+fn set_column<N: Number>(panels: &mut [N], row: &[f32]) {
+    row.iter().zip(panels.iter_mut().step_by(PANEL)).for_each(|(value, slot)| *slot = N::nearest(*value));
+}
+
+/// Reads a row back from a column of panels.
+fn copy_column<N: Number>(panels: &[N], row: &mut [f32]) {
+    row.iter_mut().zip(panels.iter().step_by(PANEL)).for_each(|(value, slot)| *value = slot.widen());
+}
+
 /// The left factor: `count` rows, `stride` apart.
 #[derive(Clone, Copy)]
 pub(super) struct Rows<'a> {
@@ -109,8 +145,8 @@ pub(super) struct Rows<'a> {
 
 /// The right factor: column `c` at depth `k` is `values[c / PANEL * panel_stride + k * step + c % PANEL]`.
 #[derive(Clone, Copy)]
-pub(super) struct Panels<'a> {
-    pub(super) values: &'a [f32],
+pub(super) struct Panels<'a, N = f32> {
+    pub(super) values: &'a [N],
     pub(super) panel_stride: usize,
     pub(super) step: usize,
     pub(super) depth: usize,
@@ -134,7 +170,13 @@ unsafe impl Sync for Target {}
 ///
 /// # Safety
 /// The columns of `part` in the rows of `target` lie in one live allocation that nobody else reads or writes meanwhile.
-pub(super) unsafe fn multiply_panels(rows: Rows, panels: Panels, part: Range<usize>, target: Target, store: Store) {
+pub(super) unsafe fn multiply_panels<N: Number>(
+    rows: Rows,
+    panels: Panels<N>,
+    part: Range<usize>,
+    target: Target,
+    store: Store,
+) {
     let columns_end = (part.end * PANEL).min(panels.columns);
     if rows.count == 0 || part.is_empty() {
         return;
@@ -166,9 +208,9 @@ fn panels_per_tile(rows: usize) -> usize {
 
 /// # Safety
 /// Rows, panels and columns lie in their slices.
-unsafe fn multiply_strip(
+unsafe fn multiply_strip<N: Number>(
     rows: Rows,
-    panels: Panels,
+    panels: Panels<N>,
     block: Range<usize>,
     strip: Range<usize>,
     target: Target,
@@ -181,15 +223,15 @@ unsafe fn multiply_strip(
         // SAFETY: the caller's; a tile covers `block` and at most the panels up to `strip.end`.
         unsafe {
             match (block.len(), wide) {
-                (1, true) => tile::<1, 4>(rows, panels, place, target, store),
-                (1, false) => tile::<1, 1>(rows, panels, place, target, store),
-                (2, true) => tile::<2, 2>(rows, panels, place, target, store),
-                (2, false) => tile::<2, 1>(rows, panels, place, target, store),
-                (3, true) => tile::<3, 2>(rows, panels, place, target, store),
-                (3, false) => tile::<3, 1>(rows, panels, place, target, store),
-                (4, _) => tile::<4, 1>(rows, panels, place, target, store),
-                (5, _) => tile::<5, 1>(rows, panels, place, target, store),
-                (6, _) => tile::<6, 1>(rows, panels, place, target, store),
+                (1, true) => tile::<N, 1, 4>(rows, panels, place, target, store),
+                (1, false) => tile::<N, 1, 1>(rows, panels, place, target, store),
+                (2, true) => tile::<N, 2, 2>(rows, panels, place, target, store),
+                (2, false) => tile::<N, 2, 1>(rows, panels, place, target, store),
+                (3, true) => tile::<N, 3, 2>(rows, panels, place, target, store),
+                (3, false) => tile::<N, 3, 1>(rows, panels, place, target, store),
+                (4, _) => tile::<N, 4, 1>(rows, panels, place, target, store),
+                (5, _) => tile::<N, 5, 1>(rows, panels, place, target, store),
+                (6, _) => tile::<N, 6, 1>(rows, panels, place, target, store),
                 (rows, _) => unreachable!("blocks have 1 to {MAX_TILE_ROWS} rows, not {rows}"),
             }
         }
@@ -209,9 +251,9 @@ struct Place {
 /// # Safety
 /// Rows, panels and columns lie in their slices.
 #[inline(never)]
-unsafe fn tile<const ROWS: usize, const PANELS: usize>(
+unsafe fn tile<N: Number, const ROWS: usize, const PANELS: usize>(
     rows: Rows,
-    panels: Panels,
+    panels: Panels<N>,
     place: Place,
     target: Target,
     store: Store,
@@ -233,7 +275,8 @@ unsafe fn tile<const ROWS: usize, const PANELS: usize>(
         for k in 0..panels.depth {
             let mut weights = [[0.0f32; PANEL]; PANELS];
             for (panel, weights) in weights.iter_mut().enumerate() {
-                *weights = *right.add(panel * panels.panel_stride + k * panels.step).cast::<[f32; PANEL]>();
+                let held = &*right.add(panel * panels.panel_stride + k * panels.step).cast::<[N; PANEL]>();
+                weights.iter_mut().zip(held).for_each(|(weight, held)| *weight = held.widen());
             }
             for (row, sums) in sums.iter_mut().enumerate() {
                 let value = *left.add(row * rows.stride + k);
@@ -268,8 +311,17 @@ mod tests {
     }
 
     fn packed(outputs: usize, inputs: usize) -> (Vec<f32>, PackedMatrix) {
-        let weights = values(outputs * inputs, 1);
-        let mut matrix = PackedMatrix::zeros(outputs, inputs);
+        fill(values(outputs * inputs, 1), PackedMatrix::zeros(outputs, inputs))
+    }
+
+    /// The weights as the matrix has them: rounded.
+    fn packed_in_bf16(outputs: usize, inputs: usize) -> (Vec<f32>, PackedMatrix) {
+        let (weights, matrix) = fill(values(outputs * inputs, 1), PackedMatrix::zeros_in_bf16(outputs, inputs));
+        (weights.into_iter().map(|weight| bf16::from_f32(weight).to_f32()).collect(), matrix)
+    }
+
+    fn fill(weights: Vec<f32>, mut matrix: PackedMatrix) -> (Vec<f32>, PackedMatrix) {
+        let (outputs, inputs) = (matrix.outputs, matrix.inputs);
         let split = outputs / 3;
         matrix.set_rows(split, &weights[split * inputs..]);
         matrix.set_rows(0, &weights[..split * inputs]);
@@ -278,8 +330,10 @@ mod tests {
 
     #[test]
     fn a_product_is_the_chain_of_fused_multiply_adds_at_every_size() {
-        for (outputs, inputs) in [(1, 1), (7, 5), (16, 3), (40, 33), (65, 48), (130, 20)] {
-            let (weights, matrix) = packed(outputs, inputs);
+        let sizes = [(1, 1), (7, 5), (16, 3), (40, 33), (65, 48), (130, 20)];
+        let cases = sizes.into_iter().flat_map(|size| [(size, false), (size, true)]);
+        for ((outputs, inputs), is_bf16) in cases {
+            let (weights, matrix) = if is_bf16 { packed_in_bf16(outputs, inputs) } else { packed(outputs, inputs) };
             for rows in 0..=20 {
                 let input = values(rows * inputs, 2);
                 for store in [Store::Replace, Store::Add] {
@@ -313,11 +367,12 @@ mod tests {
 
     #[test]
     fn a_packed_row_reads_back() {
-        let (weights, matrix) = packed(21, 9);
-        let mut row = vec![0.0; 9];
-        for output in 0..21 {
-            matrix.copy_row(output, &mut row);
-            assert_eq!(row, weights[output * 9..][..9]);
+        for (weights, matrix) in [packed(21, 9), packed_in_bf16(21, 9)] {
+            let mut row = vec![0.0; 9];
+            for output in 0..21 {
+                matrix.copy_row(output, &mut row);
+                assert_eq!(row, weights[output * 9..][..9]);
+            }
         }
     }
 }

@@ -3,8 +3,8 @@
 use worldloom_kernels::decode::{PackedMatrix, Store, attend, norm_heads, rms_norm, rotate_heads, sigmoid};
 
 use super::forward::{Caches, Workspace};
-use super::weights::Weights;
-use crate::ModelConfig;
+use super::weights::{Weights, zeros};
+use crate::{ModelConfig, Precision};
 
 pub(super) struct Attention {
     /// Place among the attentions of the model, and so in the cache.
@@ -20,19 +20,19 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    pub(super) fn zeros(config: &ModelConfig, slot: usize) -> Attention {
+    pub(super) fn zeros(config: &ModelConfig, precision: Precision, slot: usize) -> Attention {
         let (query_width, kv_width) = (config.query_width(), config.kv_width());
         let gates = if config.design.has_output_gate { query_width } else { 0 };
         Attention {
             slot,
-            projections: PackedMatrix::zeros(query_width + 2 * kv_width + gates, config.hidden_size),
+            projections: zeros(precision, query_width + 2 * kv_width + gates, config.hidden_size),
             biases: match config.design.has_qkv_bias {
                 true => vec![0.0; query_width + 2 * kv_width],
                 false => Vec::new(),
             },
             query_norm: Vec::new(),
             key_norm: Vec::new(),
-            output: PackedMatrix::zeros(config.hidden_size, query_width),
+            output: zeros(precision, config.hidden_size, query_width),
         }
     }
 

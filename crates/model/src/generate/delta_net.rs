@@ -8,9 +8,9 @@ use worldloom_kernels::decode::{
 };
 
 use super::forward::{Caches, Workspace};
-use super::weights::Weights;
+use super::weights::{Weights, zeros};
 use crate::parts::delta_net::UNIT_EPS;
-use crate::{DeltaNetShape, ModelConfig};
+use crate::{DeltaNetShape, ModelConfig, Precision};
 
 pub(super) struct DeltaNet {
     /// Place among the delta-nets of the model, and so in the states.
@@ -47,8 +47,11 @@ impl RecurrentState {
         }
     }
 
-    pub(super) fn num_bytes(&self) -> usize {
-        (self.windows.len() + self.states.len()) * size_of::<f32>()
+    /// What one takes, without making it.
+    pub(super) fn num_bytes(config: &ModelConfig) -> usize {
+        let Some(shape) = &config.design.delta_net else { return 0 };
+        let of_layer = window_len(shape) + state_len(shape) * shape.num_value_heads;
+        config.design.num_delta_nets() * of_layer * size_of::<f32>()
     }
 }
 
@@ -70,17 +73,17 @@ struct Run<'a> {
 }
 
 impl DeltaNet {
-    pub(super) fn zeros(config: &ModelConfig, shape: &DeltaNetShape, slot: usize) -> DeltaNet {
+    pub(super) fn zeros(config: &ModelConfig, precision: Precision, shape: &DeltaNetShape, slot: usize) -> DeltaNet {
         let outputs = shape.conv_width() + shape.value_width() + 2 * shape.num_value_heads;
         DeltaNet {
             slot,
             shape: *shape,
-            projections: PackedMatrix::zeros(outputs, config.hidden_size),
+            projections: zeros(precision, outputs, config.hidden_size),
             convolution: Vec::new(),
             decay_bias: Vec::new(),
             decay_rates: Vec::new(),
             norm: Vec::new(),
-            output: PackedMatrix::zeros(config.hidden_size, shape.value_width()),
+            output: zeros(precision, config.hidden_size, shape.value_width()),
         }
     }
 

@@ -56,11 +56,11 @@ pub enum Error {
         expected: &'static str,
     },
     /// One sequence alone is more than the limits allow.
-    #[error("request {request} needs {needed} cache tokens for one completion, and the limit is {limit}")]
+    #[error("request {request} needs {needed} cache tokens for one completion, and `max_cache_tokens` is {limit}")]
     CacheLimit {
         /// Index of the request.
         request: usize,
-        /// Tokens of the prompt and of the longest completion.
+        /// Positions of the prompt and of the longest completion, and what the states of both count for.
         needed: usize,
         /// `max_cache_tokens`.
         limit: usize,

@@ -4,8 +4,9 @@ use rayon::prelude::*;
 use worldloom_kernels::decode::{PackedMatrix, Store, exponentials, sigmoid, swiglu};
 
 use super::forward::Workspace;
+use super::weights::zeros;
 use crate::parts::moe::largest;
-use crate::{ExpertShape, ModelConfig};
+use crate::{ExpertShape, ModelConfig, Precision};
 
 pub(super) enum FeedForward {
     Dense(Mlp),
@@ -48,8 +49,8 @@ impl FeedForward {
 }
 
 impl Mlp {
-    pub(super) fn zeros(hidden: usize, inner: usize) -> Mlp {
-        let (gate_up, down) = (PackedMatrix::zeros(2 * inner, hidden), PackedMatrix::zeros(hidden, inner));
+    pub(super) fn zeros(precision: Precision, hidden: usize, inner: usize) -> Mlp {
+        let (gate_up, down) = (zeros(precision, 2 * inner, hidden), zeros(precision, hidden, inner));
         Mlp { inner, gate_up, down }
     }
 
@@ -74,10 +75,11 @@ impl Mlp {
 }
 
 impl Experts {
-    pub(super) fn zeros(hidden: usize, shape: &ExpertShape) -> Experts {
-        let mlp = |inner: usize| Mlp::zeros(hidden, inner);
+    pub(super) fn zeros(precision: Precision, hidden: usize, shape: &ExpertShape) -> Experts {
+        let mlp = |inner: usize| Mlp::zeros(precision, hidden, inner);
         Experts {
             shape: *shape,
+            // In single precision always, as everywhere.
             router: PackedMatrix::zeros(shape.num_experts, hidden),
             experts: (0..shape.num_experts).map(|_| mlp(shape.moe_intermediate_size)).collect(),
             shared: shape.shared_expert_intermediate_size.map(mlp),

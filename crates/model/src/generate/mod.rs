@@ -23,7 +23,10 @@ pub use error::Error;
 pub use sampling::Sampling;
 pub use schedule::{Batch, End, Event, Sampled, Ticket};
 
-use crate::{Decoder, ModelConfig};
+use crate::weights::Parameters;
+use crate::{Decoder, ModelConfig, Precision};
+use burn::tensor::Device;
+use std::path::Path;
 use weights::Weights;
 
 /// A model's weights, packed for decoding.
@@ -68,6 +71,7 @@ pub struct Limits {
     /// Sequences that advance together.
     pub max_active_sequences: usize,
     /// Positions reserved in all caches together: each prompt in work once, and per sequence its longest completion.
+    /// Delta-nets' states, one of each prompt and of each sequence, count as the positions that take as much memory.
     pub max_cache_tokens: usize,
 }
 
@@ -78,11 +82,24 @@ impl Default for Limits {
 }
 
 impl Generator {
-    /// Packs the weights of `decoder`.
+    /// Packs the weights of `decoder`, in its precision.
     pub fn new(decoder: &Decoder, config: &ModelConfig) -> Generator {
-        let mut weights = Weights::zeros(config);
+        let mut weights = Weights::zeros(config, decoder.precision());
         decoder.for_each_parameter(&mut |path, _, values| weights.set(path, values));
         Generator { weights, limits: Limits::default() }
+    }
+
+    /// Packs a checkpoint without a decoder between: what it takes in memory is the packed model and one tensor.
+    ///
+    /// # Errors
+    /// Those of [`load_in`](crate::load_in).
+    pub fn load(dir: &Path, precision: Precision, device: &Device) -> Result<(Generator, ModelConfig), crate::Error> {
+        precision.check(device)?;
+        let checkpoint = Parameters::open(dir, device)?;
+        let config = checkpoint.config.clone();
+        let mut weights = Weights::zeros(&config, precision);
+        checkpoint.read_each(&mut |path, _, values| weights.set(path, values));
+        Ok((Generator { weights, limits: Limits::default() }, config))
     }
 
     /// Bytes that the delta-nets of one sequence take, whatever its length.
@@ -103,6 +120,12 @@ impl Generator {
     /// Bytes that one position takes in a cache.
     pub fn cache_bytes_per_token(&self) -> usize {
         self.weights.cache_bytes_per_token()
+    }
+
+    /// Most tokens of a prompt and its completion together: what the model has positions for and the limits room.
+    pub fn longest(&self) -> usize {
+        let room = self.limits.max_cache_tokens.saturating_sub(2 * self.weights.state_positions());
+        self.weights.config.max_position_embeddings.min(room)
     }
 
     /// Whether a request can be met; errors name it as request 0.

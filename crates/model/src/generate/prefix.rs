@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::forward::{Prefilled, Workspace, prefill_from};
+use super::schedule::positions_of;
 use super::weights::Weights;
 
 /// Shorter beginnings are not worth a copy.
@@ -54,16 +55,17 @@ impl Prompts {
     }
 
     /// Counts a prompt that was computed and keeps it, dropping the oldest as far as needed.
-    pub(super) fn keep(&mut self, prompt: &Arc<Prompt>, reused: usize) {
+    pub(super) fn keep(&mut self, weights: &Weights, prompt: &Arc<Prompt>, reused: usize) {
         self.computed += (prompt.len() - reused) as u64;
         self.reused += reused as u64;
-        if prompt.len() > self.max_tokens {
+        let positions = |prompt: &Arc<Prompt>| positions_of(weights, prompt.len());
+        if positions(prompt) > self.max_tokens {
             return;
         }
         self.kept.push_front(prompt.clone());
         let mut total = 0;
         self.kept.retain(|kept| {
-            total += kept.len();
+            total += positions(kept);
             total <= self.max_tokens
         });
     }

@@ -80,11 +80,16 @@ pub(super) fn check(
         return Err(Error::UnknownToken { request, position, token: prompt[position], vocab_size });
     }
     sampling.check(request)?;
-    let needed = prompt.len() + max_new_tokens;
+    let needed = positions_of(weights, prompt.len()) + positions_of(weights, max_new_tokens);
     if needed > limits.max_cache_tokens {
         return Err(Error::CacheLimit { request, needed, limit: limits.max_cache_tokens });
     }
     Ok(())
+}
+
+/// Positions that a prompt or a completion of so many tokens counts for: each has states of its own beside them.
+pub(super) fn positions_of(weights: &Weights, tokens: usize) -> usize {
+    tokens.saturating_add(weights.state_positions())
 }
 
 /// A request in a batch; they are numbered from 0 in the order of their submission.
@@ -245,7 +250,7 @@ impl<'g> Batch<'g> {
             .collect();
         for (prompt, reused) in &found {
             if *reused != usize::MAX {
-                self.prompts.keep(prompt, *reused);
+                self.prompts.keep(weights, prompt, *reused);
             }
         }
         if let (Some(group), Some((prompt, _)), Some(waiting)) = (groups.last(), found.last(), self.waiting.front_mut())
@@ -266,11 +271,13 @@ impl<'g> Batch<'g> {
 
     /// The completions that fit beside the active ones, in their order.
     fn choose(&mut self) -> Vec<Entrant> {
-        let mut reserved: usize = self.active.iter().map(Sequence::reserved_tokens).sum();
+        let weights = self.weights;
+        let of_completion = |source: &Request| positions_of(weights, source.sampling.max_new_tokens);
+        let mut reserved: usize = self.active.iter().map(|sequence| of_completion(&sequence.source)).sum();
         let mut previous = None;
         for sequence in &self.active {
             if previous.replace(sequence.ticket) != Some(sequence.ticket) {
-                reserved += sequence.prompt.len();
+                reserved += positions_of(weights, sequence.prompt.len());
             }
         }
         let mut entrants: Vec<Entrant> = Vec::new();
@@ -281,7 +288,8 @@ impl<'g> Batch<'g> {
                 continue;
             }
             let is_begun = previous == Some(*ticket);
-            let needed = source.sampling.max_new_tokens + if is_begun { 0 } else { source.prompt.len() };
+            let of_prompt = if is_begun { 0 } else { positions_of(weights, source.prompt.len()) };
+            let needed = of_completion(source) + of_prompt;
             let num_active = self.active.len() + entrants.len();
             let Limits { max_active_sequences, max_cache_tokens } = self.limits;
             if num_active >= max_active_sequences || reserved + needed > max_cache_tokens {
@@ -319,10 +327,6 @@ struct Sequence {
 }
 
 impl Sequence {
-    fn reserved_tokens(&self) -> usize {
-        self.source.sampling.max_new_tokens
-    }
-
     /// Adds the token that these logits give.
     fn take(&mut self, logits: &mut [f32]) -> Event {
         let sampling = &self.source.sampling;

@@ -6,7 +6,7 @@ use super::attention::Attention;
 use super::delta_net::{DeltaNet, RecurrentState};
 use super::feed_forward::{Experts, FeedForward, Mlp};
 use crate::parts::rope;
-use crate::{Design, FeedForwardKind, Mixer as MixerKind, ModelConfig};
+use crate::{Design, FeedForwardKind, Mixer as MixerKind, ModelConfig, Precision};
 
 pub(super) struct Weights {
     pub(super) config: ModelConfig,
@@ -30,6 +30,14 @@ pub(super) enum Mixer {
     DeltaNet(DeltaNet),
 }
 
+/// A matrix of zeros, to be filled.
+pub(super) fn zeros(precision: Precision, outputs: usize, inputs: usize) -> PackedMatrix {
+    match precision {
+        Precision::F32 => PackedMatrix::zeros(outputs, inputs),
+        Precision::BF16 => PackedMatrix::zeros_in_bf16(outputs, inputs),
+    }
+}
+
 impl Design {
     /// What a norm's stored weight multiplies by.
     pub(super) fn norm_scale(&self, weight: &[f32]) -> Vec<f32> {
@@ -49,23 +57,23 @@ impl Design {
 
 impl Weights {
     /// Weights of the right shapes, to be filled by [`Self::set`].
-    pub(super) fn zeros(config: &ModelConfig) -> Weights {
-        let matrix = |outputs| PackedMatrix::zeros(outputs, config.hidden_size);
+    pub(super) fn zeros(config: &ModelConfig, precision: Precision) -> Weights {
+        let matrix = |outputs| zeros(precision, outputs, config.hidden_size);
         let (mut attentions, mut delta_nets) = (0.., 0..);
         let mut layer = |index: usize| Layer {
             input_norm: Vec::new(),
             mixer: match (config.design.layers[index].mixer, &config.design.delta_net) {
                 (MixerKind::DeltaNet, Some(shape)) => {
-                    Mixer::DeltaNet(DeltaNet::zeros(config, shape, delta_nets.next().unwrap_or_default()))
+                    Mixer::DeltaNet(DeltaNet::zeros(config, precision, shape, delta_nets.next().unwrap_or_default()))
                 }
-                _ => Mixer::Attention(Attention::zeros(config, attentions.next().unwrap_or_default())),
+                _ => Mixer::Attention(Attention::zeros(config, precision, attentions.next().unwrap_or_default())),
             },
             post_attention_norm: Vec::new(),
             feed_forward: match (config.design.layers[index].feed_forward, &config.design.experts) {
                 (FeedForwardKind::Experts, Some(shape)) => {
-                    FeedForward::Experts(Experts::zeros(config.hidden_size, shape))
+                    FeedForward::Experts(Experts::zeros(precision, config.hidden_size, shape))
                 }
-                _ => FeedForward::Dense(Mlp::zeros(config.hidden_size, config.intermediate_size)),
+                _ => FeedForward::Dense(Mlp::zeros(precision, config.hidden_size, config.intermediate_size)),
             },
         };
         Weights {
@@ -133,6 +141,16 @@ impl Weights {
     }
 
     pub(super) fn state_bytes_per_sequence(&self) -> usize {
-        RecurrentState::empty(&self.config).num_bytes()
+        RecurrentState::num_bytes(&self.config)
+    }
+
+    /// Positions of the cache that take as much memory as the delta-nets' states of one sequence; 1 where nothing is
+    /// cached for a position.
+    pub(super) fn state_positions(&self) -> usize {
+        match (self.state_bytes_per_sequence(), self.cache_bytes_per_token()) {
+            (0, _) => 0,
+            (_, 0) => 1,
+            (state, position) => state.div_ceil(position),
+        }
     }
 }

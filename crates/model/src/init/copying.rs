@@ -3,17 +3,20 @@
 //! Attention that repeats earlier text is made of two parts that are useless without each other, which is why training
 //! finds it late (Olsson et al., arXiv 2209.11895): heads that bring the tokens before it to each position, and heads
 //! that look for the place where the same tokens stood before and copy what followed. Here the first block's heads look
-//! one and two tokens back and write a projection of what they see into a part of the stream that embeddings leave
-//! free; the second block's heads match that against the current token, or the one before it, and copy the token they
-//! find; later heads copy what they see, wherever training lets them look. The rest is random but small. It is an initial
-//! value like any other, in the spirit of mimetic initialisation (Trockman and Kolter, arXiv 2305.09828): the published
-//! architecture, and training changes all of it.
+//! one to four tokens back and write a projection of what they see into a part of the stream that embeddings leave
+//! free; the second block's heads match that against the current token and those before it, all at once, and copy the
+//! token they find; later heads copy what they see, wherever training lets them look. The rest is random but small. One
+//! token would not do: in text whose words are pieces of their own, every other token is a space, a quote or a line break.
+//! It is an initial value like any other, in the spirit of mimetic initialisation (Trockman and Kolter, arXiv 2305.09828):
+//! the published architecture, and training changes all of it; a lower rate for the attention of these two blocks keeps it
+//! alive (`docs/log.md`).
 //!
 //! ```text
-//! stream    [ content: the token, C | one back, R | two back, R | 1 ]
-//! block 0   heads 0, 1: position − 1, − 2;  write P·content to `one back`, `two back`
-//! block 1   first half of the heads:  P·content here = `one back` there;  copy content
-//!           second half:              `one back` here = `two back` there; copy content
+//! stream    [ content: the token, C | 1 back, R | 2 back, R | 3 back, R | 4 back, R | 1 ]
+//! block 0   heads 0…3: position − 1 … − 4;  write P·content to `1 back` … `4 back`
+//! block 1   first half of the heads:  P·content, `1 back`, `2 back`, `3 back` here = `1 back` … `4 back` there
+//!           second half:              `1 back`, `2 back`, `3 back` here = `2 back`, `3 back`, `4 back` there
+//!           both copy content: the second also where the token before differs, such as another separator
 //! block 2…  heads copy content
 //! ```
 
@@ -23,6 +26,10 @@ use crate::{Error, ModelConfig};
 
 /// Pairs of a head, of the fastest turning ones, that tell neighbouring positions apart.
 const POSITION_PAIRS: usize = 6;
+/// Tokens that are looked back, as far as there are heads.
+const MOST_BACK: usize = 4;
+/// Numbers that hold a token that is looked back at, at least.
+const LEAST_RANK: usize = 4;
 /// Scale of query and key heads in the first two blocks: attention is sharp from the start.
 const SHARPNESS: f32 = 2.0;
 
@@ -35,8 +42,12 @@ pub(super) struct Copying {
     group: usize,
     /// Width of the content.
     content: usize,
+    /// Tokens that are looked back.
+    back: usize,
     /// Width of a projection of it.
     rank: usize,
+    /// How many numbers of a projection are matched.
+    matched: usize,
     deviation: f32,
     rope_theta: f64,
     /// `[rank, content]`.
@@ -57,12 +68,15 @@ impl Copying {
             return wrong(found, "2 key heads of 12 in 2 blocks, or more");
         }
         let content = heads / 2 * head_dim;
-        let rank = hidden.saturating_sub(content + 1) / 2;
-        if rank < 8 {
+        let back = heads.min(MOST_BACK);
+        let rank = (hidden.saturating_sub(content + 1) / back).min(head_dim);
+        if rank < LEAST_RANK {
             let found = format!("copying with hidden_size {hidden} for {heads} key heads of {head_dim}");
-            return wrong(found, &format!("hidden_size {} or more, or fewer key heads", content + 17));
+            let needed = content + 1 + LEAST_RANK * back;
+            return wrong(found, &format!("hidden_size {needed} or more, or fewer key heads"));
         }
-        let rank = rank.min(head_dim / 2);
+        // Three quarters of a head's pairs turn slowly enough to be compared over a few hundred tokens.
+        let matched = rank.min(head_dim * 3 / 4 / back);
         let deviation = 1.0 / (content as f64).sqrt();
         Ok(Self {
             hidden,
@@ -70,7 +84,9 @@ impl Copying {
             heads,
             group: config.num_attention_heads / heads,
             content,
+            back,
             rank,
+            matched,
             deviation: config.initializer_range as f32,
             rope_theta: config.rope_theta,
             // A stream of its own: parameters count from 1.
@@ -99,12 +115,9 @@ impl Copying {
         }
     }
 
-    fn one_back(&self, r: usize) -> usize {
-        self.content + r
-    }
-
-    fn two_back(&self, r: usize) -> usize {
-        self.content + self.rank + r
+    /// Where the stream holds entry `r` of the token `back` positions before.
+    fn slot(&self, back: usize, r: usize) -> usize {
+        self.content + (back - 1) * self.rank + r
     }
 
     fn embeddings(&self, values: &mut [f32]) {
@@ -114,11 +127,33 @@ impl Copying {
         }
     }
 
-    /// Dimension of a head for entry `r` of a projection: the slowest pairs, which distance does not turn.
-    fn slow(&self, r: usize) -> usize {
+    /// Dimension of a head for entry `at` of `count`: the slowest pairs, which distance does not turn.
+    fn slow(&self, at: usize, count: usize) -> usize {
         let half = self.head_dim / 2;
-        let pairs = self.rank.div_ceil(2);
-        half - pairs + r % pairs + if r >= pairs { half } else { 0 }
+        let pairs = count.div_ceil(2);
+        half - pairs + at % pairs + if at >= pairs { half } else { 0 }
+    }
+
+    /// How far back a head of the second block compares, here; there it is one further. The current token is 0 back.
+    fn compared(&self, head: usize) -> std::ops::Range<usize> {
+        let first = if head < self.heads / 2 { 0 } else { 1 };
+        first..self.back
+    }
+
+    /// Fills a head of the second block; `shift` is 0 for its query and 1 for its key.
+    fn matching_head(&self, head: usize, shift: usize, rows: &mut [f32]) {
+        rows.fill(0.0);
+        let compared = self.compared(head);
+        let count = compared.len() * self.matched;
+        for (number, back) in compared.enumerate() {
+            for r in 0..self.matched {
+                let row = &mut rows[self.slow(number * self.matched + r, count) * self.hidden..][..self.hidden];
+                match back + shift {
+                    0 => row[..self.content].copy_from_slice(&self.projection[r * self.content..][..self.content]),
+                    back => row[self.slot(back, r)] = 1.0,
+                }
+            }
+        }
     }
 
     /// A head whose value depends on the position alone, turned by `back` positions.
@@ -145,38 +180,16 @@ impl Copying {
 
     fn queries(&self, layer: usize, values: &mut [f32]) {
         match layer {
-            0 => (0..2).for_each(|head| self.position_head(self.query_head(head, values), (head + 1) as f64)),
-            1 => {
-                for head in 0..self.heads / 2 * 2 {
-                    let query = self.query_head(head, values);
-                    query.fill(0.0);
-                    for r in 0..self.rank {
-                        let row = &mut query[self.slow(r) * self.hidden..][..self.hidden];
-                        match head < self.heads / 2 {
-                            true => row[..self.content]
-                                .copy_from_slice(&self.projection[r * self.content..][..self.content]),
-                            false => row[self.one_back(r)] = 1.0,
-                        }
-                    }
-                }
-            }
+            0 => (0..self.back).for_each(|head| self.position_head(self.query_head(head, values), (head + 1) as f64)),
+            1 => (0..self.heads / 2 * 2).for_each(|head| self.matching_head(head, 0, self.query_head(head, values))),
             _ => {}
         }
     }
 
     fn keys(&self, layer: usize, values: &mut [f32]) {
         match layer {
-            0 => (0..2).for_each(|head| self.position_head(self.key_head(head, values), 0.0)),
-            1 => {
-                for head in 0..self.heads / 2 * 2 {
-                    let key = self.key_head(head, values);
-                    key.fill(0.0);
-                    for r in 0..self.rank {
-                        let from = if head < self.heads / 2 { self.one_back(r) } else { self.two_back(r) };
-                        key[self.slow(r) * self.hidden + from] = 1.0;
-                    }
-                }
-            }
+            0 => (0..self.back).for_each(|head| self.position_head(self.key_head(head, values), 0.0)),
+            1 => (0..self.heads / 2 * 2).for_each(|head| self.matching_head(head, 1, self.key_head(head, values))),
             _ => {}
         }
     }
@@ -187,7 +200,7 @@ impl Copying {
     }
 
     fn values(&self, layer: usize, values: &mut [f32]) {
-        let heads = if layer == 0 { 2 } else { self.heads / 2 * 2 };
+        let heads = if layer == 0 { self.back } else { self.heads / 2 * 2 };
         for head in 0..heads {
             let from = self.copied(head);
             let value = self.key_head(head, values);
@@ -210,7 +223,7 @@ impl Copying {
     fn outputs(&self, layer: usize, values: &mut [f32]) {
         scale(values, 0.1);
         let width = values.len() / self.hidden;
-        let heads = if layer == 0 { 2 } else { self.heads / 2 * 2 };
+        let heads = if layer == 0 { self.back } else { self.heads / 2 * 2 };
         for head in 0..heads {
             let column = head * self.group * self.head_dim;
             if layer < 2 {
@@ -222,11 +235,7 @@ impl Copying {
                 _ => (self.head_dim, 2.0),
             };
             for r in 0..count {
-                let to = match (layer, head) {
-                    (0, 0) => self.one_back(r),
-                    (0, _) => self.two_back(r),
-                    _ => self.copied(head) + r,
-                };
+                let to = if layer == 0 { self.slot(head + 1, r) } else { self.copied(head) + r };
                 values[to * width + column + r] += factor * self.deviation;
             }
         }

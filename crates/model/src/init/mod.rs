@@ -4,7 +4,8 @@
 
 mod copying;
 
-use crate::{Decoder, Error, ModelConfig};
+use crate::parts::Source;
+use crate::{Decoder, Error, ModelConfig, Precision};
 use burn::tensor::Device;
 use copying::Copying;
 use rand::{Rng, SeedableRng};
@@ -42,7 +43,7 @@ impl Decoder {
 
     fn fresh(config: &ModelConfig, seed: u64, copying: Option<&Copying>, device: &Device) -> Decoder {
         let mut stream = 0;
-        let decoder: Result<Decoder, Infallible> = Decoder::from_values(config, device, &mut |path, shape| {
+        let values = &mut |path: &str, shape: &[usize]| {
             stream += 1;
             let len = shape.iter().product();
             let scale = if config.design.has_zero_centred_norms { 0.0 } else { 1.0 };
@@ -56,9 +57,9 @@ impl Decoder {
             if let Some(copying) = copying {
                 copying.adjust(path, &mut values);
             }
-            Ok(values)
-        });
-        match decoder {
+            Ok::<_, Infallible>(values)
+        };
+        match Decoder::from_values(config, Source { values, device, precision: Precision::F32 }) {
             Ok(decoder) => decoder,
             Err(never) => match never {},
         }

@@ -3,7 +3,7 @@
 use super::LoraConfig;
 use crate::parts::Source;
 use crate::weights::{Checkpoint, Files, Placed, SaveDType};
-use crate::{Decoder, Error};
+use crate::{Decoder, Error, Precision};
 use burn::tensor::Device;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
@@ -87,7 +87,11 @@ impl Decoder {
             }
             Ok(values)
         };
-        let decoder = self.adapted(&config, &|path| modules.contains(path), Source { values, device })?;
+        let decoder = self.adapted(
+            &config,
+            &|path| modules.contains(path),
+            Source { values, device, precision: Precision::F32 },
+        )?;
         let unused = names().filter(|name| !taken.contains(*name)).cloned();
         let unused: BTreeSet<String> = unused.chain(foreign).collect();
         match unused.is_empty() {

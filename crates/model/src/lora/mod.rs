@@ -9,7 +9,7 @@ mod merge;
 pub(crate) use merge::Merge;
 
 use crate::parts::{Adapter, Dropout, DropoutSeed, ExpertAdapter, Source};
-use crate::{Decoder, Error};
+use crate::{Decoder, Error, Precision};
 use burn::module::Module;
 use burn::tensor::Device;
 use rand::{Rng, SeedableRng};
@@ -75,7 +75,7 @@ impl Decoder {
             stream += 1;
             Ok(if path.ends_with(".lora_B") { vec![0.0; shape.iter().product()] } else { uniform(shape, seed, stream) })
         };
-        self.adapted(config, &|path| regex.is_match(path), Source { values: fresh, device })
+        self.adapted(config, &|path| regex.is_match(path), Source { values: fresh, device, precision: Precision::F32 })
     }
 
     /// Whether there are adapters.
@@ -98,7 +98,8 @@ impl Decoder {
         let none = &mut |_: &str, _: &[usize]| Ok(Vec::new());
         let device = self.model.embed_tokens.weight.device();
         let config = LoraConfig { rank: 1, alpha: 1.0, dropout: 0.0, targets: String::new() };
-        let mut adapters = Adapters::new(&config, &|_| false, Source { values: none, device: &device });
+        let mut adapters =
+            Adapters::new(&config, &|_| false, Source { values: none, device: &device, precision: Precision::F32 });
         self.clone().adapt(&mut adapters).expect("nothing is chosen, so nothing is read");
         adapters.seen
     }
@@ -109,6 +110,7 @@ impl Decoder {
         is_chosen: &dyn Fn(&str) -> bool,
         source: Source<'_, Error>,
     ) -> Result<Decoder, Error> {
+        self.check_dtypes()?;
         let mut adapters = Adapters::new(config, is_chosen, source);
         let mut decoder = self.no_grad();
         decoder.adapt(&mut adapters)?;

@@ -12,7 +12,21 @@ pub mod plain;
 pub use kernels::{DecoderOps, Kernels};
 
 use burn::backend::Dispatch;
-use burn::tensor::{Int, Tensor};
+use burn::tensor::{DType, Int, Tensor};
+
+/// The border: burn does not look at types, and what happens with another one depends on the device.
+fn assert_single<const N: usize>(operation: &str, tensors: [(&str, DType); N]) {
+    for (name, found) in tensors {
+        assert!(found == DType::F32, "{operation}: {name} is {found:?}, expected F32; cast it before");
+    }
+}
+
+/// As [`assert_single`], for a matrix of weights.
+fn assert_weight<const D: usize>(operation: &str, weight: &Tensor<D>) {
+    let found = weight.dtype();
+    let is_known = matches!(found, DType::F32 | DType::BF16);
+    assert!(is_known, "{operation}: the weight is {found:?}, expected F32 or BF16; cast it before");
+}
 
 /// Cosine and sine tables, `[rows, half]`, and the row of each token's position, `[batch, seq]`. Twice `half` dimensions of
 /// a head turn; the rest of it does not.
@@ -70,6 +84,7 @@ pub struct RowLoss {
 /// - `tokens`: `[batch, seq]`
 /// - output: `[batch, seq, hidden]`
 pub fn embedding(weight: Tensor<2>, tokens: Tensor<2, Int>) -> Tensor<3> {
+    assert_weight("embedding", &weight);
     Tensor::from_dispatch(<Dispatch as DecoderOps>::embedding(weight.into_dispatch(), tokens.into_dispatch()))
 }
 
@@ -82,6 +97,8 @@ pub fn embedding(weight: Tensor<2>, tokens: Tensor<2, Int>) -> Tensor<3> {
 pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>) -> Tensor<D> {
     let (inputs, [_, columns]) = (x.dims()[D - 1], weight.dims());
     assert_eq!(inputs, columns, "linear: inputs of {inputs}, weight of {columns} columns");
+    assert_single("linear", [("x", x.dtype())]);
+    assert_weight("linear", &weight);
     Tensor::from_dispatch(<Dispatch as DecoderOps>::linear(x.into_dispatch(), weight.into_dispatch()))
 }
 
@@ -93,6 +110,7 @@ pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>) -> Tensor<D> {
 pub fn rms_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, eps: f32) -> Tensor<D> {
     let (width, [weights]) = (x.dims()[D - 1], weight.dims());
     assert_eq!(width, weights, "rms_norm: rows of {width}, weight of {weights}");
+    assert_single("rms_norm", [("x", x.dtype()), ("the weight", weight.dtype())]);
     Tensor::from_dispatch(<Dispatch as DecoderOps>::rms_norm(x.into_dispatch(), weight.into_dispatch(), eps))
 }
 
@@ -103,6 +121,7 @@ pub fn rms_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, eps: f32) -> Te
 /// - `weight`: `[head_dim]`
 pub fn norm_rotary(x: Tensor<4>, weight: Tensor<1>, rotary: &RotaryTables, eps: f32) -> Tensor<4> {
     let RotaryTables { cos, sin, positions } = rotary.clone();
+    assert_single("norm_rotary", [("x", x.dtype()), ("the weight", weight.dtype()), ("cos", cos.dtype())]);
     Tensor::from_dispatch(<Dispatch as DecoderOps>::norm_rotary(
         x.into_dispatch(),
         weight.into_dispatch(),
@@ -119,6 +138,7 @@ pub fn norm_rotary(x: Tensor<4>, weight: Tensor<1>, rotary: &RotaryTables, eps: 
 /// - `x`, output: `[batch, seq, heads, head_dim]`
 pub fn rotary(x: Tensor<4>, rotary: &RotaryTables) -> Tensor<4> {
     let RotaryTables { cos, sin, positions } = rotary.clone();
+    assert_single("rotary", [("x", x.dtype()), ("cos", cos.dtype()), ("sin", sin.dtype())]);
     Tensor::from_dispatch(<Dispatch as DecoderOps>::rotary(
         x.into_dispatch(),
         cos.into_dispatch(),
@@ -133,6 +153,7 @@ pub fn rotary(x: Tensor<4>, rotary: &RotaryTables) -> Tensor<4> {
 /// - `gate`, `up`, output: the same
 pub fn swiglu<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Tensor<D> {
     assert_eq!(gate.dims(), up.dims(), "swiglu: gate and up differ in shape");
+    assert_single("swiglu", [("gate", gate.dtype()), ("up", up.dtype())]);
     Tensor::from_dispatch(<Dispatch as DecoderOps>::swiglu(gate.into_dispatch(), up.into_dispatch()))
 }
 
@@ -144,6 +165,7 @@ pub fn swiglu<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Tensor<D> {
 /// - `k`, `v`: `[batch, seq, kv_heads, head_dim]`
 /// - `visible`: `[batch, seq, 3]`
 pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, visible: Tensor<3, Int>) -> Tensor<4> {
+    assert_single("attention", [("q", q.dtype()), ("k", k.dtype()), ("v", v.dtype())]);
     Tensor::from_dispatch(<Dispatch as DecoderOps>::attention(
         q.into_dispatch(),
         k.into_dispatch(),
@@ -167,6 +189,9 @@ pub fn experts(
     choices: Tensor<3, Int>,
 ) -> Tensor<3> {
     assert_eq!(weights.dims(), choices.dims(), "experts: one weight per choice");
+    assert_single("experts", [("x", x.dtype()), ("weights", weights.dtype())]);
+    assert_weight("experts", &gate_up);
+    assert_weight("experts", &down);
     Tensor::from_dispatch(<Dispatch as DecoderOps>::experts(
         x.into_dispatch(),
         gate_up.into_dispatch(),
@@ -186,6 +211,7 @@ pub fn experts(
 pub fn causal_convolution(x: Tensor<3>, weight: Tensor<3>, visible: Tensor<3, Int>) -> Tensor<3> {
     let ([_, _, channels], [filters, _, _]) = (x.dims(), weight.dims());
     assert_eq!(channels, filters, "causal_convolution: one filter per channel");
+    assert_single("causal_convolution", [("x", x.dtype()), ("the weight", weight.dtype())]);
     Tensor::from_dispatch(<Dispatch as DecoderOps>::causal_convolution(
         x.into_dispatch(),
         weight.into_dispatch(),
@@ -201,6 +227,8 @@ pub fn causal_convolution(x: Tensor<3>, weight: Tensor<3>, visible: Tensor<3, In
 /// - output: as the values, `[batch, seq, value_heads, value_dim]`
 pub fn delta_rule(inputs: DeltaInputs) -> Tensor<4> {
     let DeltaInputs { q, k, v, log_decay, beta, visible } = inputs;
+    assert_single("delta_rule", [("q", q.dtype()), ("k", k.dtype()), ("v", v.dtype())]);
+    assert_single("delta_rule", [("log_decay", log_decay.dtype()), ("beta", beta.dtype())]);
     Tensor::from_dispatch(<Dispatch as DecoderOps>::delta_rule(
         q.into_dispatch(),
         k.into_dispatch(),
@@ -219,6 +247,7 @@ pub fn delta_rule(inputs: DeltaInputs) -> Tensor<4> {
 /// - `weight`: `[vocabulary, hidden]`
 pub fn linear_cross_entropy(hidden: Tensor<2>, weight: Tensor<2>, targets: RowTargets) -> RowLoss {
     let [rows, _] = hidden.dims();
+    assert_rows("linear_cross_entropy", &hidden, &weight, &targets);
     let total_then_rows: Tensor<1> = Tensor::from_dispatch(<Dispatch as DecoderOps>::linear_cross_entropy(
         hidden.into_dispatch(),
         weight.into_dispatch(),
@@ -237,6 +266,7 @@ pub fn linear_cross_entropy(hidden: Tensor<2>, weight: Tensor<2>, targets: RowTa
 /// - `weight`: `[vocabulary, hidden]`
 /// - output: `[rows, 3]`
 pub fn row_statistics(hidden: Tensor<2>, weight: Tensor<2>, targets: RowTargets) -> Tensor<2> {
+    assert_rows("row_statistics", &hidden, &weight, &targets);
     let statistics: Tensor<2> = Tensor::from_dispatch(<Dispatch as DecoderOps>::row_statistics(
         hidden.into_dispatch(),
         weight.into_dispatch(),
@@ -245,4 +275,9 @@ pub fn row_statistics(hidden: Tensor<2>, weight: Tensor<2>, targets: RowTargets)
         targets.temperature,
     ));
     statistics.inner()
+}
+
+fn assert_rows(operation: &str, hidden: &Tensor<2>, weight: &Tensor<2>, targets: &RowTargets) {
+    assert_single(operation, [("hidden", hidden.dtype()), ("the row weights", targets.weights.dtype())]);
+    assert_weight(operation, weight);
 }

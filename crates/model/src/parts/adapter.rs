@@ -3,7 +3,7 @@
 
 use crate::ops;
 use burn::module::{Module, Param};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -85,7 +85,7 @@ impl Dropout {
         let factors: Vec<f32> = (0..shape.iter().product::<usize>())
             .map(|_| if generator.random::<u32>() < limit { 0.0 } else { kept })
             .collect();
-        let factors = Tensor::from_data(TensorData::new(factors, shape), &x.device());
+        let factors = Tensor::from_data(TensorData::new(factors, shape), (&x.device(), DType::F32));
         x * factors
     }
 }

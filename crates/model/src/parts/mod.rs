@@ -18,4 +18,4 @@ pub use linear::Linear;
 pub use mlp::Mlp;
 pub use moe::{Experts, Moe, Routing};
 pub use norm::Norm;
-pub(crate) use source::{Source, Values};
+pub(crate) use source::Source;

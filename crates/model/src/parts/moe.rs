@@ -5,7 +5,7 @@ use crate::lora::Adapters;
 use crate::ops;
 use crate::{Error, ExpertShape, ModelConfig};
 use burn::module::{Module, Param};
-use burn::tensor::{Int, Tensor, TensorData, activation};
+use burn::tensor::{DType, Int, Tensor, TensorData, activation};
 
 /// The router and its experts, and the expert that every token passes where the family has one.
 #[derive(Module, Debug)]
@@ -52,17 +52,17 @@ impl Experts {
         let [experts, hidden, inner] = down.dims();
         let delta = |adapter: &Option<ExpertAdapter>| match adapter {
             Some(adapter) => adapter.delta(),
-            None => Tensor::zeros([experts, inner, hidden], &gate_up.device()),
+            None => Tensor::zeros([experts, inner, hidden], (&gate_up.device(), DType::F32)),
         };
         let gate_up = match (&self.gate_adapter, &self.up_adapter) {
             (None, None) => gate_up,
             (gate, up) => {
                 let delta = Tensor::cat(vec![delta(gate), delta(up)], 1);
-                gate_up + delta
+                gate_up.cast(DType::F32) + delta
             }
         };
         let down = match &self.down_adapter {
-            Some(adapter) => down + adapter.delta(),
+            Some(adapter) => down.cast(DType::F32) + adapter.delta(),
             None => down,
         };
         [gate_up, down]
@@ -116,9 +116,11 @@ impl Moe {
         }
     }
 
-    /// `[batch, seq, hidden]` to the same.
-    pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        let Routing { choices, weights, .. } = self.route(x.clone());
+    /// `[batch, seq, hidden]` to the same; `watch` sees what the router says.
+    pub fn forward(&self, x: Tensor<3>, watch: &mut dyn FnMut(&Routing)) -> Tensor<3> {
+        let routing = self.route(x.clone());
+        watch(&routing);
+        let Routing { choices, weights, .. } = routing;
         let [gate_up, down] = self.experts.weights();
         let chosen = ops::experts(x.clone(), gate_up, down, weights, choices);
         match (&self.shared_expert, &self.shared_expert_gate) {
@@ -151,7 +153,7 @@ fn most_probable(logits: &Tensor<3>, count: usize) -> Tensor<3, Int> {
     for row in values.chunks_exact(experts) {
         choices.extend(largest(row, count).into_iter().map(|expert| expert as i32));
     }
-    Tensor::from_data(TensorData::new(choices, [batch, seq, count]), &device)
+    Tensor::from_data(TensorData::new(choices, [batch, seq, count]), (&device, DType::I32))
 }
 
 /// Places of the `count` largest, in falling order; of equal ones the first.

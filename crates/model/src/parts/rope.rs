@@ -2,7 +2,7 @@
 
 use crate::ops::RotaryTables;
 use crate::{Layout, ModelConfig};
-use burn::tensor::{Tensor, TensorData};
+use burn::tensor::{DType, Tensor, TensorData};
 
 /// `theta^(−2i / d)`, stretched, for the `d` dimensions of a head that turn, in single precision as the reference has them: at far
 /// positions one bit of a frequency turns a head by a visible angle.
@@ -23,7 +23,7 @@ pub(crate) fn tables(frequencies: &[f32], layout: &Layout) -> RotaryTables {
     let device = layout.positions().device();
     let table = |of_angle: fn(f32) -> f32| {
         let values: Vec<f32> = angles.iter().copied().map(of_angle).collect();
-        Tensor::from_data(TensorData::new(values, [positions.len(), frequencies.len()]), &device)
+        Tensor::from_data(TensorData::new(values, [positions.len(), frequencies.len()]), (&device, DType::F32))
     };
     RotaryTables { cos: table(f32::cos), sin: table(f32::sin), positions: layout.position_rows().clone() }
 }

@@ -3,7 +3,9 @@
 use super::checkpoint::{Checkpoint, Stored};
 use super::plan::{Plan, Spelling};
 use super::{CONFIG, EMBEDDING, HEAD, numbers};
-use crate::{Decoder, Error, ModelConfig, ParameterShape, parameter_shapes};
+use crate::parameters::ReadParameter;
+use crate::parts::Source;
+use crate::{Decoder, Error, ModelConfig, ParameterShape, Precision, parameter_shapes};
 use burn::tensor::Device;
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,22 +15,57 @@ const OTHER_PARTS: [&str; 4] = ["model.visual.", "visual.", "mtp.", "model.mtp."
 
 /// Reads a checkpoint: `config.json`, and `model.safetensors` or the shards that an index names.
 ///
-/// Numbers may be `F32`, `BF16` or `F16` and become single precision. Every tensor that the config asks for must be
-/// there in its shape, and no other, except a head that repeats a tied embedding, and the vision and multi-token parts
-/// of a checkpoint, which are passed over. Nothing is read before all of that is known.
+/// Numbers may be `F32`, `BF16` or `F16` and become single precision, in which they are exact. Every tensor that the
+/// config asks for must be there in its shape, and no other, except a head that repeats a tied embedding, and the vision
+/// and multi-token parts of a checkpoint, which are passed over. Nothing is read before all of that is known.
 pub fn load(dir: &Path, device: &Device) -> Result<(Decoder, ModelConfig), Error> {
-    let config = ModelConfig::from_file(&dir.join(CONFIG))?;
-    let checkpoint = Checkpoint::open(dir)?;
-    let plan = plan(&checkpoint, &parameter_shapes(&config, device));
-    check(&checkpoint, &plan, &config)?;
-    let decoder = Decoder::from_values(&config, device, &mut |name, shape| -> Result<Vec<f32>, Error> {
-        let mut values = Vec::with_capacity(shape.iter().product());
-        for piece in plan.pieces(name) {
-            checkpoint.read(&checkpoint.tensors[&piece.tensor], piece.range.clone(), &mut values);
+    load_in(dir, Precision::F32, device)
+}
+
+/// As [`load`], with the matrices held in `precision`: rounded to the nearest where the file has more bits.
+///
+/// # Errors
+/// Besides those of [`load`]: the device does not have the precision.
+pub fn load_in(dir: &Path, precision: Precision, device: &Device) -> Result<(Decoder, ModelConfig), Error> {
+    precision.check(device)?;
+    let parameters = Parameters::open(dir, device)?;
+    let values = &mut |name: &str, _: &[usize]| -> Result<Vec<f32>, Error> { Ok(parameters.read(name)) };
+    let decoder = Decoder::from_values(&parameters.config, Source { values, device, precision })?;
+    Ok((decoder, parameters.config))
+}
+
+/// The parameters of a checkpoint that was found whole, to be read one after the other.
+pub(crate) struct Parameters {
+    pub(crate) config: ModelConfig,
+    checkpoint: Checkpoint,
+    shapes: Vec<ParameterShape>,
+    plan: Plan,
+}
+
+impl Parameters {
+    /// Reads the headers and checks them.
+    pub(crate) fn open(dir: &Path, device: &Device) -> Result<Parameters, Error> {
+        let config = ModelConfig::from_file(&dir.join(CONFIG))?;
+        let checkpoint = Checkpoint::open(dir)?;
+        let shapes = parameter_shapes(&config, device);
+        let plan = plan(&checkpoint, &shapes);
+        check(&checkpoint, &plan, &config)?;
+        Ok(Parameters { config, checkpoint, shapes, plan })
+    }
+
+    /// Shows every parameter in the decoder's order.
+    pub(crate) fn read_each(&self, read: ReadParameter<'_>) {
+        self.shapes.iter().for_each(|ParameterShape { name, shape }| read(name, shape, &self.read(name)));
+    }
+
+    fn read(&self, name: &str) -> Vec<f32> {
+        let pieces = self.plan.pieces(name);
+        let mut values = Vec::with_capacity(pieces.iter().map(|piece| piece.range.len()).sum());
+        for piece in pieces {
+            self.checkpoint.read(&self.checkpoint.tensors[&piece.tensor], piece.range.clone(), &mut values);
         }
-        Ok(values)
-    })?;
-    Ok((decoder, config))
+        values
+    }
 }
 
 /// Where a checkpoint has the parameters.

@@ -14,9 +14,10 @@ mod write;
 
 pub(crate) use checkpoint::Checkpoint;
 pub use gguf::{Gguf, GgufValue, import_gguf};
-pub use load::load;
+pub(crate) use load::Parameters;
+pub use load::{load, load_in};
 pub use numbers::SaveDType;
-pub use save::{SaveOptions, save, save_with};
+pub use save::{SaveOptions, ShowParameters, save, save_parameters, save_with};
 pub use summary::{ModelSummary, PartSummary, PassedOver, summarise};
 pub(crate) use write::{Files, Placed};
 

@@ -6,6 +6,7 @@ use super::load::is_other_part;
 use super::numbers::SaveDType;
 use super::plan::{Plan, Spelling};
 use super::write::{Files, Placed};
+use crate::parameters::ReadParameter;
 use crate::{Decoder, Error, ModelConfig, ParameterShape};
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -38,9 +39,23 @@ pub fn save(decoder: &Decoder, config: &ModelConfig, dir: &Path, dtype: SaveDTyp
 
 /// As [`save`], in files of another size or with the parts that are no text decoder.
 pub fn save_with(decoder: &Decoder, config: &ModelConfig, dir: &Path, options: &SaveOptions) -> Result<(), Error> {
+    decoder.check_dtypes()?;
+    save_parameters(&|read| decoder.for_each_parameter(read), config, dir, options)
+}
+
+/// Shows all parameters of a decoder, in its order and in published names; the same every time it is called.
+pub type ShowParameters<'a> = &'a dyn Fn(ReadParameter<'_>);
+
+/// As [`save_with`], of parameters that are shown by something else than a decoder.
+pub fn save_parameters(
+    show: ShowParameters<'_>,
+    config: &ModelConfig,
+    dir: &Path,
+    options: &SaveOptions,
+) -> Result<(), Error> {
     fs_err::create_dir_all(dir)?;
     let mut parameters = Vec::new();
-    decoder.for_each_parameter(&mut |name, shape, _| {
+    show(&mut |name, shape, _| {
         parameters.push(ParameterShape { name: name.to_owned(), shape: shape.to_vec() });
     });
     let others = options.other_parts.as_deref().map(Checkpoint::open).transpose()?;
@@ -54,7 +69,7 @@ pub fn save_with(decoder: &Decoder, config: &ModelConfig, dir: &Path, options: &
         tensors.push(Placed { name, dtype: stored.dtype, shape: &stored.shape, bytes });
     }
     let mut files = Files::create(dir, &tensors, options.max_shard_bytes)?;
-    write_parameters(decoder, &plan, options.dtype, &mut files)?;
+    write_parameters(show, &plan, options.dtype, &mut files)?;
     if let Some(others) = &others {
         for (name, stored) in others.tensors.iter().filter(|(name, _)| is_other_part(name)) {
             files.write(name, 0, others.bytes(stored))?;
@@ -82,9 +97,9 @@ pub(super) fn write_config(config: &ModelConfig, dir: &Path, dtype: SaveDType) -
 }
 
 /// Puts every parameter into its tensors.
-fn write_parameters(decoder: &Decoder, plan: &Plan, dtype: SaveDType, files: &mut Files) -> Result<(), Error> {
+fn write_parameters(show: ShowParameters<'_>, plan: &Plan, dtype: SaveDType, files: &mut Files) -> Result<(), Error> {
     let mut result = Ok(());
-    decoder.for_each_parameter(&mut |name, _, values| {
+    show(&mut |name, _, values| {
         let mut rest = values;
         for piece in plan.pieces(name) {
             let (values, after) = rest.split_at(piece.range.len());

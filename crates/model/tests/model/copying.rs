@@ -13,9 +13,12 @@ fn config(hidden: usize, heads: usize) -> ModelConfig {
     ModelConfig::from_json(&json).unwrap()
 }
 
-/// Share of the second copy of 100 random tokens that is predicted rightly.
-fn repeated(decoder: &Decoder, device: &Device) -> f64 {
-    let first: Vec<u32> = (0..100u32).map(|at| (at * at * 131 + at * 17 + 5) % 400).collect();
+fn scattered(at: u32) -> u32 {
+    (at * at * 131 + at * 17 + 5) % 400
+}
+
+/// Share of the second copy of 100 tokens that is predicted rightly.
+fn repeated(decoder: &Decoder, first: Vec<u32>, device: &Device) -> f64 {
     let tokens = [first.clone(), first].concat();
     let logits = decoder.logits(token_tensor(&tokens, 1, 200, device), &Layout::causal(1, 200, device));
     let logits: Vec<f32> = logits.into_data().iter::<f32>().collect();
@@ -27,12 +30,23 @@ fn repeated(decoder: &Decoder, device: &Device) -> f64 {
 }
 
 #[test]
+fn words_between_separators_are_repeated_too() {
+    let device = Device::flex();
+    let words = (0..100).map(|at| if at % 2 == 0 { scattered(at) } else { 7 }).collect();
+    let copying = Decoder::init_from(&config(128, 4), 3, Start::Copying, &device).unwrap();
+    let repeated = repeated(&copying, words, &device);
+    assert!(repeated > 0.8, "{repeated} of words and separators, of which half are the separator");
+}
+
+#[test]
 fn fresh_weights_with_copying_heads_repeat_a_random_sequence_and_others_do_not() {
     let device = Device::flex();
     for heads in [4, 8] {
+        let random_tokens = || (0..100).map(scattered).collect();
         let copying = Decoder::init_from(&config(96, heads), 3, Start::Copying, &device).unwrap();
         let random = Decoder::init_from(&config(96, heads), 3, Start::Random, &device).unwrap();
-        let (copying, random) = (repeated(&copying, &device), repeated(&random, &device));
+        let (copying, random) =
+            (repeated(&copying, random_tokens(), &device), repeated(&random, random_tokens(), &device));
         assert!(copying > 0.6 && random < 0.05, "{heads} heads: copying {copying}, random {random}");
     }
 }

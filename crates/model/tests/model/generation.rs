@@ -308,6 +308,31 @@ fn limits_that_no_sequence_fits_are_named() {
 }
 
 #[test]
+fn the_states_of_delta_nets_count_as_the_positions_that_take_as_much_memory() {
+    let with =
+        |max_cache_tokens| model("qwen3_5-dense").2.with_limits(Limits { max_active_sequences: 64, max_cache_tokens });
+    let generator = with(1000);
+    let state = generator.state_bytes_per_sequence().div_ceil(generator.cache_bytes_per_token());
+    assert_eq!(state, 15, "three layers of 4 · 8 · 12 and 3 · 80 numbers, of 128 numbers a position");
+    assert_eq!(generator.longest(), 512);
+    assert_eq!(with(300).longest(), 300 - 2 * state);
+    let of_group = |generator: &Generator, size| {
+        generate(generator, &[request(prompt(20, 0), size, 0, Sampling::plain(5, 1.0, vec![]))])
+    };
+    let request = || request(prompt(20, 0), 3, 0, Sampling::plain(5, 1.0, vec![]));
+    let needed = 20 + state + 5 + state;
+    let refused = with(needed - 1).generate(&[request()], &mut |_, _| ()).unwrap_err();
+    assert_eq!(refused, Error::CacheLimit { request: 0, needed, limit: needed - 1 });
+    assert_eq!(all_bits(&of_group(&with(needed), 3)), all_bits(&of_group(&generator, 3)));
+    // There is room for the prompt and for two completions of three.
+    let narrow = with(needed + 5 + state);
+    let mut batch = narrow.batch(0);
+    batch.submit(request(), 0).unwrap();
+    batch.step();
+    assert_eq!((batch.num_active(), batch.num_waiting()), (2, 1));
+}
+
+#[test]
 fn a_prompt_may_fill_the_positions_to_the_last() {
     let (_, config, generator) = model("qwen3-tied");
     let made = generate(&generator, &[request(prompt(509, 0), 1, 0, Sampling::greedy(3, vec![]))]);

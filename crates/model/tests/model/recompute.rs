@@ -4,7 +4,7 @@ use crate::support::{random_tokens, small_config_of};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData, activation};
 use worldloom_model::ops::{self, RowTargets};
-use worldloom_model::{Decoder, Gradients, Layout, LoraConfig, token_tensor};
+use worldloom_model::{Decoder, Gradients, Layout, LoraConfig, Objective, token_tensor};
 
 const FAMILIES: [&str; 7] = ["llama", "qwen2", "qwen3", "qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe"];
 
@@ -20,7 +20,8 @@ fn both(decoder: &Decoder) -> [(f32, Gradients); 2] {
     let value = loss.clone().into_scalar::<f32>();
     plain.accumulate(decoder, loss);
     let mut again = Gradients::zeros(decoder);
-    let found = decoder.accumulate_recomputed(tensor(), &layout, &targets, &weights, 1.0, &mut again);
+    let objective = Objective { targets: &targets, weights: &weights, temperature: 1.0, routers: None };
+    let found = decoder.accumulate_recomputed(tensor(), &layout, &objective, &mut again).nll;
     [(value, plain), (found, again)]
 }
 

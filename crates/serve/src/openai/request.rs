@@ -112,7 +112,7 @@ impl Common {
         if stops.len() > MAX_STOPS {
             return Err(ApiError::invalid("stop", format!("{} stop texts, at most {MAX_STOPS}", stops.len())));
         }
-        let positions = model.config().max_position_embeddings.min(model.generator().limits().max_cache_tokens);
+        let positions = model.generator().longest();
         let Some(room) = positions.checked_sub(prompt.len()).filter(|room| *room > 0) else {
             let message = format!("the prompt has {} tokens, and the context is {positions}", prompt.len());
             return Err(ApiError::invalid(field, message).code("context_length_exceeded"));

@@ -1,7 +1,8 @@
 //! AdamW (Loshchilov and Hutter, arXiv 1711.05101), and Muon for the matrices of the blocks where asked; clipping by the
 //! global norm.
 //!
-//! State is keyed by parameter path; weights and moments are float32. Decay is decoupled: `p *= 1 − lr·wd` before the
+//! State is keyed by parameter path; weights and moments are float32: where the decoder holds rounded weights, the updates are
+//! made in *masters* of single precision, and the decoder gets them rounded. Decay is decoupled: `p *= 1 − lr·wd` before the
 //! update. Clipping multiplies the gradient by `min(1, max / (norm + 1e-6))`.
 
 mod config;
@@ -9,6 +10,7 @@ mod config;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use rayon::prelude::*;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use worldloom_kernels::{AdamWStep, MuonStep};
 use worldloom_model::{Decoder, Gradients};
@@ -51,6 +53,8 @@ pub struct Optimizer {
     config: OptimizerConfig,
     updates: u64,
     moments: BTreeMap<String, Moments>,
+    /// The weights in float32, where the decoder holds rounded ones; empty elsewhere.
+    masters: BTreeMap<String, Vec<f32>>,
 }
 
 impl Optimizer {
@@ -65,7 +69,20 @@ impl Optimizer {
             };
             moments.insert(path.to_string(), of_path);
         });
-        Self { config: config.clone(), updates: 0, moments }
+        Self { config: config.clone(), updates: 0, moments, masters: BTreeMap::new() }
+    }
+
+    /// Takes the weights of `exact` as those that updates are made in; the decoder that is updated holds them rounded.
+    pub(crate) fn with_masters(mut self, exact: &Decoder) -> Self {
+        exact.for_each_trained(&mut |path, _, values| {
+            self.masters.insert(path.to_string(), values.to_vec());
+        });
+        self
+    }
+
+    /// A weight in float32, where the decoder's may be rounded.
+    pub(crate) fn master_of(&self, path: &str) -> Option<&[f32]> {
+        self.masters.get(path).map(Vec::as_slice)
     }
 
     /// Updates made.
@@ -73,26 +90,24 @@ impl Optimizer {
         self.updates
     }
 
-    /// One update. `gradient_norm` is the gradients' global norm, which the caller has found finite.
-    pub fn update(&mut self, decoder: Decoder, gradients: &Gradients, gradient_norm: f64, rate: f64) -> Decoder {
+    /// One update. `gradient_norm` is the gradients' global norm, which the caller has found finite. The gradients are
+    /// used up: those of Muon's matrices become directions.
+    pub fn update(&mut self, decoder: Decoder, gradients: &mut Gradients, gradient_norm: f64, rate: f64) -> Decoder {
         self.updates += 1;
         let clip = (self.config.clip_norm / (gradient_norm + 1e-6)).min(1.0) as f32;
+        self.find_directions(&decoder, gradients, clip);
         let gradients: BTreeMap<&str, &[f32]> = gradients.iter().collect();
-        let (config, updates, moments) = (&self.config, self.updates, &mut self.moments);
-        decoder.update_parameters(&mut |path, shape, values| {
+        let (config, updates, moments, masters) = (&self.config, self.updates, &mut self.moments, &mut self.masters);
+        let mut update = |path: &str, shape: &[usize], values: &mut [f32]| {
             let moments = moments.get_mut(path).expect("moments were made for every parameter of this decoder");
             let (gradient, decay) = (gradients[path], config.decay_of(path));
             let rate = rate * config.rate_scale_of(path);
             match (moments, config.muon_of(path, shape)) {
-                (Moments::Muon { momentum }, Some(muon)) => {
-                    let step = MuonStep {
-                        learning_rate: rate,
-                        weight_decay: decay,
-                        momentum: muon.momentum,
-                        iterations: muon.iterations,
-                        gradient_scale: clip,
-                    };
-                    update_matrices(values, gradient, momentum, shape, &step);
+                (Moments::Muon { .. }, Some(_)) => {
+                    let (size, columns) = matrices_of(shape);
+                    for (values, direction) in values.chunks_exact_mut(size).zip(gradient.chunks_exact(size)) {
+                        worldloom_kernels::muon(values, direction, columns, rate, decay);
+                    }
                 }
                 (Moments::AdamW { first, second }, _) => {
                     let step = AdamWStep {
@@ -108,7 +123,36 @@ impl Optimizer {
                 }
                 (Moments::Muon { .. }, None) => unreachable!("moments follow the config: `{path}`"),
             }
+        };
+        decoder.update_parameters(&mut |path, shape, values| match masters.get_mut(path) {
+            Some(master) => {
+                update(path, shape, master);
+                values.copy_from_slice(master);
+            }
+            None => update(path, shape, values),
         })
+    }
+
+    /// Turns the gradients of Muon's matrices into directions, all matrices at the same time.
+    fn find_directions(&mut self, decoder: &Decoder, gradients: &mut Gradients, clip: f32) {
+        let Some(muon) = &self.config.muon else { return };
+        let step = MuonStep { momentum: muon.momentum, iterations: muon.iterations, gradient_scale: clip };
+        let mut shapes = BTreeMap::new();
+        decoder.for_each_trained(&mut |path, shape, _| {
+            shapes.insert(path.to_string(), matrices_of(shape));
+        });
+        let mut gradients: BTreeMap<&str, &mut [f32]> = gradients.iter_mut().collect();
+        let mut matrices = Vec::new();
+        for (path, moments) in &mut self.moments {
+            if let (Moments::Muon { momentum }, Some(gradient)) = (moments, gradients.remove(path.as_str())) {
+                let (size, columns) = shapes[path];
+                let each = gradient.chunks_exact_mut(size).zip(momentum.chunks_exact_mut(size));
+                matrices.extend(each.map(|(gradient, momentum)| (gradient, momentum, columns)));
+            }
+        }
+        matrices.into_par_iter().for_each(|(gradient, momentum, columns)| {
+            worldloom_kernels::muon_direction(gradient, momentum, columns, &step);
+        });
     }
 
     /// Writes the moments under `exp_avg.PATH` and `exp_avg_sq.PATH`, or `momentum_buffer.PATH`, as torch names them.
@@ -155,13 +199,9 @@ impl Optimizer {
     }
 }
 
-/// Muon on a matrix, or on each of several stacked ones.
-fn update_matrices(values: &mut [f32], gradient: &[f32], momentum: &mut [f32], shape: &[usize], step: &MuonStep) {
+/// Numbers and columns of a matrix, or of each of several stacked ones.
+fn matrices_of(shape: &[usize]) -> (usize, usize) {
     let columns = shape.last().copied().unwrap_or(1).max(1);
     let rows = if shape.len() > 1 { shape[shape.len() - 2] } else { 1 };
-    let size = (rows * columns).max(1);
-    let each = values.chunks_exact_mut(size).zip(gradient.chunks_exact(size)).zip(momentum.chunks_exact_mut(size));
-    for ((values, gradient), momentum) in each {
-        worldloom_kernels::muon(values, gradient, momentum, columns, step);
-    }
+    ((rows * columns).max(1), columns)
 }

@@ -2,12 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use worldloom_model::LoraConfig;
+use worldloom_model::{LoraConfig, Precision};
 
 use super::advantage::{Normalisation, check_group_size};
 use super::objective::Objective;
 use crate::checkpoint::CheckpointConfig;
 use crate::error::{Error, Result};
+use crate::lanes::{check_lanes, is_one, one};
 use crate::optimizer::OptimizerConfig;
 use crate::schedule::Schedule;
 
@@ -43,6 +44,13 @@ pub struct RlConfig {
     pub mini_batches: usize,
     /// Rows that go through the decoder at once: memory, not results. A row has the completions of one prompt.
     pub rows_per_micro_batch: usize,
+    /// Micro-batches that are computed side by side, each on its part of the threads. Default: 1.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub micro_batches_at_once: usize,
+    /// Whether blocks are computed again in the backward pass: a quarter more time, far less memory, the same results.
+    /// Default: no.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub recompute: bool,
     /// Whether the completions of a prompt share one row, with the prompt computed once. Default: yes; no gives a row to
     /// each, for comparison.
     #[serde(default = "yes")]
@@ -69,6 +77,9 @@ pub struct RlConfig {
     /// 2605.24517, whose default is 0.05). Default: 0.
     #[serde(default)]
     pub truth_nll: f64,
+    /// What the matrices are held in; updates are made in float32 either way. Default: f32.
+    #[serde(default, skip_serializing_if = "Precision::is_single")]
+    pub precision: Precision,
     /// Adapters in place of the weights; without it, every weight is trained. Without dropout: the ratio of the first
     /// update is 1.
     #[serde(default)]
@@ -126,6 +137,7 @@ impl RlConfig {
                 return Err(Error::config(field, "0, expected at least 1"));
             }
         }
+        check_lanes(self.micro_batches_at_once, self.lora.as_ref())?;
         check_group_size(self.group_size)?;
         if self.mini_batches > self.prompts_per_step {
             let detail = format!("{} updates from {} groups", self.mini_batches, self.prompts_per_step);

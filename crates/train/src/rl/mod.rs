@@ -36,6 +36,7 @@ pub use objective::{
 pub use rollout::{Failure, Group, Notes, Partners, RlPrompt, Sampler, Score, Scorer};
 
 use crate::error::{Error, Result};
+use crate::lanes::Lanes;
 use crate::learner::Place;
 use crate::metrics::{Clock, Control, StartInfo};
 use crate::run::{Job, Report, Run, Settings};
@@ -131,8 +132,12 @@ fn open(config: &RlConfig, job: Job<'_>, prompts: &[RlPrompt]) -> Result<Run> {
         checkpoints: config.checkpoints,
         seed: config.seed,
         lora: config.lora.as_ref(),
+        precision: config.precision,
     };
-    Run::open(job, resolved, inputs, settings)
+    let mut run = Run::open(job, resolved, inputs, settings)?;
+    run.learner.recompute = config.recompute;
+    run.learner.lanes = Lanes::new(config.micro_batches_at_once);
+    Ok(run)
 }
 
 /// What a step works with.

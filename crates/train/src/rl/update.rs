@@ -9,7 +9,7 @@ use super::metrics::RlStepMetrics;
 use super::objective::{Denominators, PolicyLoss, Sequence, Totals, policy_loss};
 use super::rollout::{RlPrompt, Sample};
 use super::rows::SampleRows;
-use crate::batch::{Batch, micro_batches};
+use crate::batch::{Batch, batches, micro_batches};
 use crate::error::{Error, Result};
 use crate::learner::{Learner, Place};
 
@@ -21,9 +21,12 @@ fn log_probs(config: &RlConfig, learner: &Learner, decoder: &Decoder, samples: &
     let ones: Vec<Vec<f32>> = samples.iter().map(|sample| vec![1.0; sample.completion.tokens.len()]).collect();
     let SampleRows { rows, samples: inside } = SampleRows::new(samples, &ones, config.share_prompts);
     let mut result = vec![Vec::new(); samples.len()];
-    for micro_batch in micro_batches(&rows, config.rows_per_micro_batch) {
-        let batch = Batch::new(&micro_batch.iter().map(|&at| &rows[at]).collect::<Vec<_>>(), 1.0);
-        let values = batch.log_probs(decoder, config.temperature as f32, &learner.device);
+    let micro_batches = micro_batches(&rows, config.rows_per_micro_batch);
+    let values = learner.lanes.map(&micro_batches, |numbers| {
+        let batch = Batch::new(&numbers.iter().map(|&at| &rows[at]).collect::<Vec<_>>(), 1.0);
+        batch.log_probs(decoder, config.temperature as f32, &learner.device)
+    });
+    for (micro_batch, values) in micro_batches.into_iter().zip(values) {
         for (at, values) in micro_batch.into_iter().zip(values) {
             let mut values = values.into_iter().map(f64::from);
             for &sample in &inside[at] {
@@ -166,10 +169,7 @@ pub(super) fn update(
         return Ok(None);
     }
     learner.start_step();
-    for micro_batch in micro_batches(&rows, config.rows_per_micro_batch) {
-        let batch = Batch::new(&micro_batch.iter().map(|&at| &rows[at]).collect::<Vec<_>>(), 1.0);
-        learner.add(&batch, config.temperature as f32, place)?;
-    }
+    learner.add(&batches(&rows, config.rows_per_micro_batch, 1.0), config.temperature as f32, place)?;
     let grad_norm = learner.update(rate, place)?;
     let loss = policy.loss + config.truth_nll * truth_nll;
     Ok(Some(Update { loss, grad_norm, log_ratio_max: policy.totals.log_ratio_max, truth_nll }))
@@ -242,7 +242,7 @@ fn rows_to_push(config: &RlConfig, branches: &[&Sample], policy: &PolicyLoss, of
     SampleRows::new(branches, &weights, config.share_prompts).rows
 }
 
-/// A copy of the starting weights that nothing trains.
+/// A copy of the starting weights, as the policy starts with them, that nothing trains.
 pub(super) fn reference_of(config: &RlConfig, decoder: &Decoder) -> Option<Decoder> {
-    (config.objective.kl > 0.0).then(|| decoder.clone().no_grad())
+    (config.objective.kl > 0.0).then(|| decoder.clone().held_in(config.precision).no_grad())
 }

@@ -63,7 +63,7 @@ fn check(run: &str, config: &OptimizerConfig, schedule: Schedule) {
         assert!((value - golden_loss).abs() < TOLERANCE, "{run} step {step}: loss {value}");
         let golden_norm = f64::from(golden_norm);
         assert!((norm - golden_norm).abs() < 1e-4 * golden_norm, "{run} step {step}: norm {norm}, {golden_norm}");
-        decoder = optimizer.update(decoder, &gradients, norm, schedule.rate(config.learning_rate, step as u64, 10));
+        decoder = optimizer.update(decoder, &mut gradients, norm, schedule.rate(config.learning_rate, step as u64, 10));
     }
     for (path, values) in parameters(&decoder) {
         let golden = &expected[&format!("param.{path}")];
@@ -101,7 +101,7 @@ fn changes(config: &OptimizerConfig) -> BTreeMap<String, f32> {
         .accumulate(&decoder, Batch::new(&rows.iter().collect::<Vec<_>>(), denominator).loss(&decoder, 1.0, &device));
     let norm = gradients.squared_norm().sqrt();
     let mut optimizer = Optimizer::new(config, &decoder);
-    let after = parameters(&optimizer.update(decoder, &gradients, norm, config.learning_rate));
+    let after = parameters(&optimizer.update(decoder, &mut gradients, norm, config.learning_rate));
     let largest = |old: &[f32], new: &[f32]| old.iter().zip(new).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
     before.into_iter().zip(after).map(|((path, old), (_, new))| (path, largest(&old, &new))).collect()
 }

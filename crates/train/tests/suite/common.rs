@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::Device;
-use worldloom_model::{Decoder, ModelConfig};
+use worldloom_model::{Decoder, ModelConfig, Precision};
 use worldloom_schema::Row;
 use worldloom_train::supervised::{self, StageConfig, ValidationConfig};
 use worldloom_train::{
@@ -73,7 +73,10 @@ pub(crate) fn stage(steps: u64) -> StageConfig {
         epochs: None,
         rows_per_step: 4,
         rows_per_micro_batch: 4,
+        micro_batches_at_once: 1,
         recompute: false,
+        precision: Precision::F32,
+        routers: None,
         mixture: None,
         curriculum: None,
         guards: GuardConfig::default(),

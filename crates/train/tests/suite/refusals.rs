@@ -1,5 +1,6 @@
 //! What a run refuses, with the facts in the message, and what it leaves untouched.
 
+use worldloom_model::LoraConfig;
 use worldloom_schema::{Row, ShardWriter};
 use worldloom_train::supervised::{StageConfig, ValidationConfig};
 use worldloom_train::{Data, Error, OptimizerConfig, ParameterGroup};
@@ -48,12 +49,15 @@ fn grouped(path: &str, learning_rate_scale: f64) -> OptimizerConfig {
 
 #[test]
 fn config_values_that_cannot_be_meant_are_named() {
+    let dropped = LoraConfig { rank: 2, alpha: 2.0, dropout: 0.1, targets: "proj".into() };
     let held_out = |rows| Some(ValidationConfig { every: 2, held_out_rows: rows });
     let cases = [
         ("steps", StageConfig { steps: None, ..stage(4) }),
         ("steps", StageConfig { epochs: Some(1.0), ..stage(4) }),
         ("rows_per_step", StageConfig { rows_per_step: 0, ..stage(4) }),
         ("rows_per_micro_batch", StageConfig { rows_per_micro_batch: 0, ..stage(4) }),
+        ("micro_batches_at_once", StageConfig { micro_batches_at_once: 0, ..stage(4) }),
+        ("micro_batches_at_once", StageConfig { micro_batches_at_once: 2, lora: Some(dropped), ..stage(4) }),
         ("validation.held_out_rows", StageConfig { validation: held_out(Some(6)), ..stage(4) }),
         ("validation.held_out_rows", StageConfig { validation: held_out(None), ..stage(4) }),
         ("optimizer.learning_rate", StageConfig { optimizer: OptimizerConfig::new(0.0, 0.1, 1.0), ..stage(4) }),

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::module::Module;
 use worldloom_model::generate::{Generator, Request, Sampling};
-use worldloom_model::{Decoder, Layout, token_tensor};
+use worldloom_model::{Decoder, Layout, Precision, token_tensor};
 use worldloom_schema::{Rollout, RolloutOutcome, read_table};
 use worldloom_train::rl::{
     self, Completion, Failure, Group, Normalisation, Objective, Overlong, Partners, Ratio, RlConfig, RlPrompt,
@@ -115,6 +115,8 @@ fn config(steps: u64) -> RlConfig {
         group_size: 6,
         mini_batches: 2,
         rows_per_micro_batch: 8,
+        micro_batches_at_once: 1,
+        recompute: false,
         share_prompts: true,
         max_completion_tokens: LONGEST,
         temperature: 1.0,
@@ -124,6 +126,7 @@ fn config(steps: u64) -> RlConfig {
         overlong: Overlong::Keep,
         truth_nll: 0.0,
         objective: Objective::default(),
+        precision: Precision::F32,
         lora: None,
         optimizer: OptimizerConfig::new(3e-3, 0.0, 1.0),
         schedule: Schedule { shape: Shape::Constant, warmup_steps: 0, floor: None, decay_steps: None },
@@ -265,6 +268,26 @@ fn micro_batches_of_any_size_make_the_same_steps() {
         crate::common::largest_difference(&weights(&whole.path().join("model")), &weights(&split.path().join("model")));
     // Rounding in another order, through the quotient of AdamW's first updates.
     assert!(difference < 1e-3, "weights differ by {difference}");
+}
+
+#[test]
+fn micro_batches_side_by_side_are_the_same_run_bit_for_bit() {
+    let (one, pairs) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let with = |micro_batches_at_once| RlConfig { rows_per_micro_batch: 1, micro_batches_at_once, ..config(2) };
+    run(&with(1), one.path());
+    run(&with(2), pairs.path());
+    assert_eq!(weights(&pairs.path().join("model")), weights(&one.path().join("model")));
+    assert_eq!(metrics(pairs.path()), metrics(one.path()));
+}
+
+#[test]
+fn blocks_computed_again_make_the_same_updates() {
+    let (kept, again) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (_, first) = run(&config(1), kept.path());
+    let (_, second) = run(&RlConfig { recompute: true, ..config(1) }, again.path());
+    assert!((first[0].grad_norm - second[0].grad_norm).abs() < 1e-4 * first[0].grad_norm);
+    let (kept, again) = (weights(&kept.path().join("model")), weights(&again.path().join("model")));
+    assert!(crate::common::largest_difference(&kept, &again) < 1e-3);
 }
 
 #[test]

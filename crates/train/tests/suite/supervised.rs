@@ -34,6 +34,18 @@ fn micro_batches_of_any_size_make_the_same_steps() {
 }
 
 #[test]
+fn micro_batches_side_by_side_are_the_same_run_bit_for_bit() {
+    let with = |micro_batches_at_once| {
+        outcome(&StageConfig { micro_batches_at_once, rows_per_micro_batch: 1, ..stage(5) }, rows(13))
+    };
+    let one = with(1);
+    // Four micro-batches a step: in pairs, three and one left, and with a lane to spare.
+    for at_once in [2, 3, 8] {
+        assert_eq!(with(at_once), one);
+    }
+}
+
+#[test]
 fn targets_that_branch_from_one_history_train_as_rows_of_their_own() {
     let history = document(2, 1, 6, 6, 0.0);
     let branch = |start: u32, length: usize, weight: f32| {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
+use worldloom_model::Precision;
 use worldloom_model::generate::Limits;
 use worldloom_render::Templates;
 
@@ -42,6 +43,9 @@ pub struct EvaluateConfig {
     /// Sampled predictions to show. Default: 10.
     #[serde(default = "default_examples")]
     pub examples: usize,
+    /// What the models' matrices are held in. Default: f32.
+    #[serde(default, skip_serializing_if = "Precision::is_single")]
+    pub precision: Precision,
     /// Sequences decoded together: memory and speed, not results. Default: 64.
     #[serde(default = "default_max_active_sequences")]
     pub max_active_sequences: usize,

@@ -88,7 +88,8 @@ pub fn run(config: &EvaluateConfig, inputs: &Inputs<'_>, out: &Path, progress: P
     let mut measured = Vec::new();
     for (index, stage) in inputs.stages.iter().enumerate() {
         let before = index as u64 * num_turns;
-        let model = WorldModel::load(&stage.model, templates.clone(), inputs.device)?.with_limits(config.limits());
+        let model = WorldModel::load(&stage.model, templates.clone(), config.precision, inputs.device)?;
+        let model = model.with_limits(config.limits());
         let advance = &mut |done: usize, _: usize| progress(before + done as u64, total);
         let answers = model.answer(&turns.questions(), stage.asked, &config.decoding(), advance)?;
         let outcomes = outcome::measure_answers(inputs.judge, &turns, answers);

@@ -1,5 +1,6 @@
 //! A model that answers turns.
 
+use worldloom_model::Precision;
 use worldloom_model::generate::Limits;
 use worldloom_render::Templates;
 use worldloom_world::{Answer, Asked, Decoding, Error, Fault, Question, WorldModel};
@@ -69,6 +70,8 @@ fn a_tokenizer_of_another_model_is_refused() {
     let decoder = worldloom_model::Decoder::init(&config, 1, &device());
     let error = WorldModel::new(&decoder, config, workplace.renderer()).err().unwrap();
     assert!(matches!(error, Error::Vocabulary { vocab_size: 8, .. }), "{error}");
-    let missing = WorldModel::load(&workplace.path("absent"), Templates::compact().unwrap(), &device()).err().unwrap();
+    let missing = WorldModel::load(&workplace.path("absent"), Templates::compact().unwrap(), Precision::F32, &device())
+        .err()
+        .unwrap();
     assert!(missing.to_string().contains("absent"), "{missing}");
 }

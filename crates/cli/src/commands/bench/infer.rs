@@ -130,7 +130,7 @@ impl Local {
         let Some(prompt) = model.chat_prompt(&borrowed, self.asked)? else {
             return refused("control_formed", "text of the row forms a control token".into());
         };
-        let positions = model.config().max_position_embeddings.min(model.generator().limits().max_cache_tokens);
+        let positions = model.generator().longest();
         let room = positions.saturating_sub(prompt.len());
         if room == 0 {
             let detail = format!("the prompt has {} tokens, and the context is {positions}", prompt.len());

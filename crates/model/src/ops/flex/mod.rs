@@ -6,7 +6,8 @@ use super::kernels::{DecoderOps, Float, Kernels};
 use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
 use burn::backend::tensor::IntTensor;
-use slices::{dims, flat, floats, heads, integers, last, like, tensor, total_then_rows, with_last};
+use half::bf16;
+use slices::{dims, flat, floats, heads, integers, last, like, tensor, total_then_rows, weights, with_last};
 use worldloom_kernels as kernels;
 use worldloom_kernels::attention::Attended;
 use worldloom_kernels::convolution::Tokens;
@@ -19,7 +20,11 @@ impl Kernels for Flex {
     fn embedding_forward(weight: &FlexTensor, tokens: &FlexTensor) -> FlexTensor {
         let [batch, seq] = dims(tokens);
         let [_, width] = dims(weight);
-        let y = kernels::embedding::embedding(&floats(weight), &integers(tokens), width);
+        // Only the rows that are wanted are widened.
+        let y = match weight.as_slice::<bf16>() {
+            Some(table) => kernels::embedding::embedding(table, &integers(tokens), width),
+            None => kernels::embedding::embedding(&weights(weight), &integers(tokens), width),
+        };
         tensor(y, &[batch, seq, width])
     }
 
@@ -31,13 +36,13 @@ impl Kernels for Flex {
 
     fn linear_forward(x: &FlexTensor, weight: &FlexTensor) -> FlexTensor {
         let [outputs, inputs] = dims(weight);
-        let y = kernels::matmul::linear(&floats(x), &floats(weight), inputs);
+        let y = kernels::matmul::linear(&floats(x), &weights(weight), inputs);
         tensor(y, &with_last(x, outputs))
     }
 
     fn linear_backward_input(weight: &FlexTensor, dy: &FlexTensor) -> FlexTensor {
         let inputs = last(weight);
-        let dx = kernels::matmul::linear_backward_input(&floats(weight), &floats(dy), inputs);
+        let dx = kernels::matmul::linear_backward_input(&weights(weight), &floats(dy), inputs);
         tensor(dx, &with_last(dy, inputs))
     }
 
@@ -215,7 +220,7 @@ impl Kernels for Flex {
     ) -> FlexTensor {
         let targets = Targets { tokens: &integers(targets), weights: &floats(row_weights), temperature };
         let loss =
-            kernels::cross_entropy::linear_cross_entropy(&floats(hidden), &floats(weight), last(weight), targets);
+            kernels::cross_entropy::linear_cross_entropy(&floats(hidden), &weights(weight), last(weight), targets);
         total_then_rows(loss)
     }
 
@@ -229,7 +234,7 @@ impl Kernels for Flex {
         let targets = Targets { tokens: &integers(targets), weights: &floats(row_weights), temperature };
         let (loss, gradient) = kernels::cross_entropy::linear_cross_entropy_with_hidden_gradient(
             &floats(hidden),
-            &floats(weight),
+            &weights(weight),
             last(weight),
             targets,
         );
@@ -246,7 +251,7 @@ impl Kernels for Flex {
         let targets = Targets { tokens: &integers(targets), weights: &floats(row_weights), temperature };
         let (loss, gradients) = kernels::cross_entropy::linear_cross_entropy_with_gradients(
             &floats(hidden),
-            &floats(weight),
+            &weights(weight),
             last(weight),
             targets,
         );
@@ -263,7 +268,7 @@ impl Kernels for Flex {
         let targets = Targets { tokens: &integers(targets), weights: &floats(row_weights), temperature };
         let found = kernels::cross_entropy::linear_cross_entropy_statistics(
             &floats(hidden),
-            &floats(weight),
+            &weights(weight),
             last(weight),
             targets,
         );
@@ -373,7 +378,7 @@ fn with_experts<T>(
     run: impl FnOnce(Experts<'_>, Choices<'_>, &[f32]) -> T,
 ) -> T {
     let [num_experts, both, hidden] = dims(gate_up);
-    let (gate_up, down) = (floats(gate_up), floats(down));
+    let (gate_up, down) = (self::weights(gate_up), self::weights(down));
     let experts = Experts { gate_up: &gate_up, down: &down, num_experts, hidden, inner: both / 2 };
     let chosen = Choices { experts: &integers(choices), weights: &floats(weights), per_token: last(weights) };
     run(experts, chosen, &floats(x))

@@ -1,10 +1,23 @@
 //! Flex tensors as slices with their shapes, and slices as tensors.
 
+use burn::backend::Flex;
 use burn::backend::flex::FlexTensor;
-use burn::tensor::TensorData;
+use burn::backend::ops::IntTensorOps;
+use burn::tensor::{DType, IntDType, TensorData};
+use half::bf16;
 use std::borrow::Cow;
 use worldloom_kernels::attention::Heads;
 use worldloom_kernels::cross_entropy::Loss;
+use worldloom_kernels::precision::widened;
+
+/// Numbers of a weight in single precision: a view where they are, one copy of one matrix where they are in bfloat16.
+pub(super) fn weights(tensor: &FlexTensor) -> Cow<'_, [f32]> {
+    match tensor.as_slice::<bf16>() {
+        Some(values) => widened(values).into(),
+        None if tensor.dtype() == DType::BF16 => widened(tensor.to_contiguous().storage::<bf16>()).into(),
+        None => floats(tensor),
+    }
+}
 
 /// A contiguous view; only a strided tensor is copied.
 pub(super) fn floats(tensor: &FlexTensor) -> Cow<'_, [f32]> {
@@ -17,14 +30,15 @@ pub(super) fn floats(tensor: &FlexTensor) -> Cow<'_, [f32]> {
     }
 }
 
-/// Ids, positions and targets come as i32 or i64, by the device's setting.
+/// Ids, positions and targets, of whatever type of integers; what is negative or too large is no id and is refused by the
+/// kernels.
 pub(super) fn integers(tensor: &FlexTensor) -> Vec<u32> {
     let tensor = tensor.to_contiguous();
     match tensor.as_slice::<i32>() {
         Some(values) => values.iter().map(|&value| value as u32).collect(),
         None => {
-            let values = tensor.as_slice::<i64>().expect("integer tensors are i32 or i64");
-            values.iter().map(|&value| u32::try_from(value).unwrap_or(u32::MAX)).collect()
+            let wide = Flex::int_cast(tensor, IntDType::I64);
+            wide.storage::<i64>().iter().map(|&value| u32::try_from(value).unwrap_or(u32::MAX)).collect()
         }
     }
 }
