@@ -12,6 +12,7 @@ mod config;
 mod device;
 mod pipeline;
 mod progress;
+mod signals;
 mod steps;
 
 use std::process::ExitCode;

@@ -291,6 +291,25 @@ fn a_signal_saves_and_ends_with_its_own_code_and_the_run_shows_domains_lineage_a
 }
 
 #[test]
+fn the_first_signal_ends_a_step_that_has_nothing_to_save_and_leaves_no_artifact() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("logs.jsonl.zst").to_string_lossy().into_owned();
+    let arguments = ["record", "terminal", "--episodes", "100000", "--seed", "1", "--out", &out];
+    let mut child = Command::new(env!("CARGO_BIN_EXE_worldloom"))
+        .args(arguments)
+        .current_dir(root())
+        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(child.try_wait().unwrap().is_none(), "ended before it was stopped");
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(!Path::new(&out).exists());
+}
+
+#[test]
 fn a_model_is_inspected_and_exported_in_several_files_with_the_parts_beside_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();

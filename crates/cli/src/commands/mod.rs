@@ -18,7 +18,7 @@ pub(crate) mod world;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicBool;
 
 use anyhow::Result;
 use clap::ArgMatches;
@@ -26,6 +26,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::command;
 use crate::config::UserError;
+use crate::signals::{Signals, listen};
 use crate::steps::find_step;
 
 /// Parses, runs, reports; the only place that decides an exit code.
@@ -39,28 +40,14 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     start_log(matches.get_count("verbose"));
-    let (stop, code) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(130)));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The first signal asks running work to save and stop; a second one ends the process at once. The exit code is
-        // the shell's for the signal: 130 or 143.
-        let own = 128 + signal;
-        let second = signal_hook::flag::register_conditional_shutdown(signal, own, Arc::clone(&stop));
-        let named = signal_hook::flag::register_usize(signal, Arc::clone(&code), own as usize);
-        let first = signal_hook::flag::register(signal, Arc::clone(&stop));
-        if second.and(named).and(first).is_err() {
-            tracing::warn!(signal, "cannot listen for the signal");
-        }
-    }
-    let result = run(&matches, &stop);
+    let signals = Signals::catch();
+    let result = run(&matches, &signals.stop);
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             print_error(&error);
             let is_user_error = error.chain().any(|cause| cause.is::<UserError>());
-            match stop.load(Ordering::Relaxed) {
-                true => ExitCode::from(code.load(Ordering::Relaxed) as u8),
-                false => ExitCode::from(if is_user_error { 2 } else { 1 }),
-            }
+            ExitCode::from(signals.exit_code().unwrap_or(if is_user_error { 2 } else { 1 }))
         }
     }
 }
@@ -78,12 +65,21 @@ fn run(matches: &ArgMatches, stop: &Arc<AtomicBool>) -> Result<()> {
         },
         "bench-rows" => bench::write_bench_rows(matches),
         "evaluate" if matches.subcommand_name() != Some("pool") => match matches.subcommand() {
-            Some(("bench", matches)) => bench::evaluate_bench(matches, stop),
+            Some(("bench", matches)) => {
+                let _listening = listen();
+                bench::evaluate_bench(matches, stop)
+            }
             Some((_, matches)) => horizon::evaluate_horizon(matches),
             None => Ok(()),
         },
-        "serve" => serve::serve(matches, stop),
-        "simulate" => simulate::simulate(matches, stop),
+        "serve" => {
+            let _listening = listen();
+            serve::serve(matches, stop)
+        }
+        "simulate" => {
+            let _listening = listen();
+            simulate::simulate(matches, stop)
+        }
         "formats" => {
             print_formats();
             Ok(())

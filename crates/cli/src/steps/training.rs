@@ -11,6 +11,7 @@ use super::{Counts, StepContext, copy_tokenizer, model_folder};
 use crate::config::UserError;
 use crate::device::open_device;
 use crate::progress::{Progress, size};
+use crate::signals::listen;
 
 /// Loads the step's `model`, its matrices held in `precision`, trains it with `run`, and puts the tokenizer beside the trained one.
 pub(super) fn train(
@@ -24,8 +25,9 @@ pub(super) fn train(
     write_lineage(context)?;
     let mut watch = Watch { progress: context.progress, live: None, steps: 0 };
     let mut control = Control { observer: &mut watch, stop: context.stop };
+    let listening = listen();
     let report = run(Job { decoder, model, out: &context.out, device: &device }, &mut control)?;
-    drop(watch);
+    drop((watch, listening));
     if report.is_stopped {
         let error = UserError::new(format!("stopped after step {}, its checkpoint is saved", report.steps));
         return Err(error.hint("the same command goes on from there").into());
