@@ -5,7 +5,7 @@ use worldloom_schema::{ObservationKind, Trajectory};
 use crate::chat::{Recovered, recover};
 use crate::document::{ContextReason, Document, Reason, Role};
 use crate::error::Result;
-use crate::layout::{Ending, OBSERVATION_MARKER, Said, context, native, user_turn};
+use crate::layout::{Ending, OBSERVATION_MARKER, Said, Thinking, context, native, user_turn};
 use crate::renderer::{RL_VERSION, Renderer};
 use crate::template::Templates;
 
@@ -52,7 +52,7 @@ impl Renderer {
         let said: Vec<Said> = messages.iter().map(|(role, text)| self.said(*role, text)).collect();
         let ending = match is_plain {
             true => Ending::Open { thinking: None, marker: Some(OBSERVATION_MARKER) },
-            false => Ending::Open { thinking: Some(true), marker: None },
+            false => Ending::Open { thinking: Some(self.thinking() != Thinking::Off), marker: None },
         };
         let document = match self.own() {
             None => native(self.chat(), &said, ending),

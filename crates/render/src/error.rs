@@ -89,6 +89,30 @@ pub enum Error {
         /// What is wrong.
         detail: String,
     },
+    /// The record of how a model is asked cannot be read, or contradicts another.
+    #[error("prompt form of `{path}`: {detail}")]
+    Form {
+        /// The file or folder.
+        path: PathBuf,
+        /// What is wrong.
+        detail: String,
+    },
+    /// A model folder says nothing about its chat format.
+    #[error(
+        "`{path}` does not say in which chat format the model is asked: neither prompt_form.json nor a chat template"
+    )]
+    NoChat {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// Prompts in another form than the model was trained with.
+    #[error("prompts `{path}`: {detail}")]
+    OtherPrompts {
+        /// The folder with the prompts.
+        path: PathBuf,
+        /// Found and expected.
+        detail: String,
+    },
     /// A message of a conversation is not what it should be.
     #[error("message {message} (from 0): `{field}`: {detail}")]
     Message {
@@ -204,6 +228,17 @@ pub enum Error {
         /// Counts by reason.
         reasons: String,
     },
+}
+
+impl Error {
+    /// What to do about it, where we know.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Error::NoChat { .. } => Some("say it with --chat or `chat`, such as chatml"),
+            Error::OtherPrompts { .. } => Some("render the prompts as the rows that the model was trained on"),
+            _ => None,
+        }
+    }
 }
 
 /// Shorthand.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use serde::{Deserialize, Serialize};
 use worldloom_schema::Domain;
 
 use crate::blocks::{Blocks, CommonBlocks, parse, parse_blocks};
@@ -47,6 +48,8 @@ pub const TAG_INSTRUCTION: &str =
     "Think first, then write the output between <predicted_observation> and </predicted_observation>.";
 
 /// What a family is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Family {
     pub(crate) sources: BTreeMap<u8, String>,
     pub(crate) blocks: BTreeMap<Domain, Blocks>,

@@ -5,11 +5,11 @@ use std::ops::Range;
 use worldloom_schema::Trajectory;
 
 use crate::chat::{ChatForm, ChatTemplate, Recovered, recover};
-use crate::document::{Content, ContextReason, Control, Document, Reason, TrainReason};
+use crate::document::{Content, ContextReason, Control, Document, Reason, Role, TrainReason};
 use crate::error::{Refusal, Result};
 use crate::layout::{
-    Ending, OBSERVATION_MARKER, PromptStyle, Said, Thinking, check_taggable, cpt_said, native, prompt_said, refused,
-    sft_said,
+    Ending, OBSERVATION_MARKER, PromptStyle, Said, Thinking, check_taggable, context, cpt_said, native, prompt_said,
+    refused, sft_said,
 };
 use crate::stage::Stage;
 use crate::template::Templates;
@@ -71,6 +71,8 @@ pub struct Renderer {
     form: ChatForm,
     /// The model's own chat template, where that is the format.
     own: Option<ChatTemplate>,
+    /// What that ends an answer with.
+    own_stop: Option<u32>,
     thinking: Thinking,
 }
 
@@ -89,17 +91,41 @@ impl Renderer {
         }
         tokenizer.require(Control::TurnStart)?;
         tokenizer.require(Control::TurnEnd)?;
-        Ok(Self { tokenizer, templates, form, own: None, thinking: Thinking::default() })
+        Ok(Self { tokenizer, templates, form, own: None, own_stop: None, thinking: Thinking::default() })
     }
 
     /// In the format of a model's own template.
     pub fn with_template(tokenizer: Tokenizer, templates: Templates, template: ChatTemplate) -> Self {
-        Self { tokenizer, templates, form: ChatForm::Own, own: Some(template), thinking: Thinking::default() }
+        let own_stop = stop_of(&template, &tokenizer);
+        let (form, own) = (ChatForm::Own, Some(template));
+        Self { tokenizer, templates, form, own, own_stop, thinking: Thinking::default() }
     }
 
     /// What SFT targets do about thinking.
     pub fn with_thinking(self, thinking: Thinking) -> Self {
         Self { thinking, ..self }
+    }
+
+    /// What SFT targets do about thinking.
+    pub fn thinking(&self) -> Thinking {
+        self.thinking
+    }
+
+    /// The style of a prompt that asks for tags: with thinking, unless targets do not think.
+    pub fn tagged(&self, version: u8) -> PromptStyle {
+        match self.thinking {
+            Thinking::Off => PromptStyle::TaggedWithoutThinking { version },
+            Thinking::Trace | Thinking::Mixed => PromptStyle::Tagged { version },
+        }
+    }
+
+    /// The ids that end a completion: the vocabulary's, and what the model's own template ends an answer with.
+    pub fn stop_tokens(&self) -> Vec<u32> {
+        let mut stops = self.tokenizer.stop_tokens();
+        if let Some(own) = self.own_stop.filter(|own| !stops.contains(own)) {
+            stops.insert(0, own);
+        }
+        stops
     }
 
     /// The chat format.
@@ -158,11 +184,7 @@ impl Renderer {
     pub fn render_rl(&self, trajectory: &Trajectory, turn: usize, version: u8) -> Result<Rendered> {
         Stage::Rl.check_version(version)?;
         check_taggable(trajectory, turn)?;
-        let style = match self.thinking {
-            Thinking::Off => PromptStyle::TaggedWithoutThinking { version },
-            Thinking::Trace | Thinking::Mixed => PromptStyle::Tagged { version },
-        };
-        self.render_prompt(trajectory, turn, style)
+        self.render_prompt(trajectory, turn, self.tagged(version))
     }
 
     fn write(&self, trajectory: &Trajectory, turn: usize, said: &[Said], ending: Ending) -> Result<Rendered> {
@@ -202,13 +224,23 @@ impl Renderer {
 
     /// The text of a completion, without the stop token at its end.
     pub fn completion_text(&self, tokens: &[u32]) -> Result<String> {
-        let stops = self.tokenizer.stop_tokens();
+        let stops = self.stop_tokens();
         let tokens = match tokens.split_last() {
             Some((last, before)) if stops.contains(last) => before,
             _ => tokens,
         };
         self.tokenizer.decode(tokens)
     }
+}
+
+/// The token that ends an answer in a model's own template; none where it cannot be seen.
+fn stop_of(template: &ChatTemplate, tokenizer: &Tokenizer) -> Option<u32> {
+    let stop = Reason::Trained(TrainReason::Stop);
+    let answer = Said { stop, ..context(Role::Assistant, "o", ContextReason::History) };
+    let said = [context(Role::User, "a", ContextReason::Action), answer];
+    let Recovered::Document(document) = recover(template, tokenizer, &said, Ending::Closed).ok()? else { return None };
+    let stop = document.pieces.iter().find(|piece| piece.reason == stop)?;
+    tokenizer.added_in(stop.content.as_str()).ok()?.first().map(|&(_, id)| id)
 }
 
 /// The observation in a plain answer. A plain prompt ends after the marker, so the completion is the observation; a

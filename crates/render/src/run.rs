@@ -8,6 +8,7 @@ use worldloom_schema::{DOCUMENT_FILE, Document, TableReader, Trajectory};
 
 use crate::config::{Long, RenderConfig};
 use crate::error::{Error, Refusal, Result};
+use crate::form::PromptForm;
 use crate::instructions::instruction;
 use crate::prompts::PromptSink;
 use crate::renderer::{Rendered, Renderer};
@@ -46,8 +47,8 @@ pub(crate) trait Sink {
     fn finish(&mut self, tally: &mut Tally) -> Result<f64>;
 }
 
-/// Renders the pool of the config's stage into `out`: `*.shard` for cpt and sft, `prompts.parquet` for rl, and
-/// `report.json`. cpt takes along the texts of `documents.parquet`, where that stands beside the pool. The bytes do not depend on the number of threads.
+/// Renders the pool of the config's stage into `out`: `*.shard` for cpt and sft, `prompts.parquet` for rl,
+/// `report.json`, and [`PromptForm`]'s record. cpt takes along the texts of `documents.parquet`, where that stands beside the pool. The bytes do not depend on the number of threads.
 pub fn run(
     config: &RenderConfig,
     pools: &Path,
@@ -80,6 +81,7 @@ pub fn run(
     check_share(config, &pool, &tally)?;
     let report = report_of(config, &renderer, tally, waste);
     report.write(out)?;
+    PromptForm::of(&renderer, config.stage).write(out)?;
     Ok(report)
 }
 

@@ -11,7 +11,7 @@ use std::path::Path;
 use minijinja::{Environment, UndefinedBehavior, context};
 use worldloom_schema::{Domain, System};
 
-use crate::blocks::{Blocks, CommonBlocks, parse_blocks};
+use crate::blocks::parse_blocks;
 use crate::error::{Error, Result};
 use crate::family::{Family, bundled};
 use crate::tools::{tool_lines, tools_line};
@@ -37,14 +37,11 @@ const DYNAMIC_PARTS: [(&str, &[&str]); 5] = [
 #[derive(Debug, Clone)]
 pub struct Templates {
     family: String,
+    content: Family,
     environment: Environment<'static>,
-    versions: Vec<u8>,
     hashes: BTreeMap<u8, String>,
     /// Per version: the variables it uses.
     variables: BTreeMap<u8, BTreeSet<String>>,
-    blocks: BTreeMap<Domain, Blocks>,
-    common: CommonBlocks,
-    tag_instruction: String,
 }
 
 impl Templates {
@@ -81,7 +78,7 @@ impl Templates {
         Self::new(&folder.display().to_string(), family)
     }
 
-    fn new(name: &str, family: Family) -> Result<Self> {
+    pub(crate) fn new(name: &str, family: Family) -> Result<Self> {
         check_disjoint(name, &family.sources)?;
         let mut environment = Environment::new();
         environment.set_undefined_behavior(UndefinedBehavior::Strict);
@@ -95,16 +92,7 @@ impl Templates {
             variables.insert(version, used.into_iter().collect());
             hashes.insert(version, blake3::hash(source.as_bytes()).to_hex()[..HASH_LENGTH].to_string());
         }
-        Ok(Self {
-            family: name.into(),
-            environment,
-            versions: family.sources.into_keys().collect(),
-            hashes,
-            variables,
-            blocks: family.blocks,
-            common: family.common,
-            tag_instruction: family.tag_instruction,
-        })
+        Ok(Self { family: name.into(), content: family, environment, hashes, variables })
     }
 
     /// Name of the family, or the folder.
@@ -112,9 +100,25 @@ impl Templates {
         &self.family
     }
 
+    /// Name of the family, or of the folder without where it lies.
+    pub fn name(&self) -> String {
+        let name = Path::new(&self.family).file_name();
+        name.map_or_else(|| self.family.clone(), |name| name.to_string_lossy().into_owned())
+    }
+
+    /// All that it says.
+    pub(crate) fn content(&self) -> &Family {
+        &self.content
+    }
+
+    /// Whether both say the same, whatever they are called.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.content == other.content
+    }
+
     /// The versions there are, ascending.
-    pub fn versions(&self) -> &[u8] {
-        &self.versions
+    pub fn versions(&self) -> Vec<u8> {
+        self.content.sources.keys().copied().collect()
     }
 
     /// Hash of a version's text.
@@ -124,15 +128,15 @@ impl Templates {
 
     /// The words at the end of the last user turn where tags are expected.
     pub fn tag_instruction(&self) -> &str {
-        &self.tag_instruction
+        &self.content.tag_instruction
     }
 
     /// Refuses a version that does not exist.
     pub fn check(&self, version: u8) -> Result<()> {
-        if self.versions.contains(&version) {
+        if self.content.sources.contains_key(&version) {
             return Ok(());
         }
-        let known: Vec<_> = self.versions.iter().map(|version| format!("v{version}")).collect();
+        let known: Vec<_> = self.content.sources.keys().map(|version| format!("v{version}")).collect();
         Err(Error::NoTemplate { family: self.family.clone(), version, known: known.join(", ") })
     }
 
@@ -140,12 +144,13 @@ impl Templates {
     pub fn system_prompt(&self, version: u8, domain: Domain, system: &System) -> Result<String> {
         self.check(version)?;
         let failed = |detail: String| Error::Template { family: self.family.clone(), version, detail };
-        let blocks = self.blocks.get(&domain).ok_or_else(|| failed(format!("no blocks for domain {domain}")))?;
+        let blocks =
+            self.content.blocks.get(&domain).ok_or_else(|| failed(format!("no blocks for domain {domain}")))?;
         let template = self.environment.get_template(&format!("v{version}")).map_err(|e| failed(e.to_string()))?;
         let tools = system.action_space.as_deref();
         let text = template
             .render(context! {
-                common => to_jinja(&json(&self.common)),
+                common => to_jinja(&json(&self.content.common)),
                 tools => tools.map(tools_line).unwrap_or_default(),
                 tool_definitions => tools.map(tool_lines).unwrap_or_default(),
                 task => if blocks.shows_task { system.task_description.trim() } else { "" },
@@ -160,7 +165,7 @@ impl Templates {
 
     /// The parts that the trajectory has and the template does not show.
     pub fn omitted(&self, version: u8, domain: Domain, system: &System) -> Vec<&'static str> {
-        let shows_task = self.blocks.get(&domain).is_some_and(|blocks| blocks.shows_task);
+        let shows_task = self.content.blocks.get(&domain).is_some_and(|blocks| blocks.shows_task);
         let filled = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.trim().is_empty());
         let has = |part: &str| match part {
             "tools" => filled(&system.action_space),

@@ -9,7 +9,7 @@ use worldloom_judge::endpoint::{BlockingEndpoint, Endpoint, EndpointConfig, Mess
 use worldloom_judge::{BuiltinJudge, Combination, EnsembleJudge, Judge};
 use worldloom_model::generate::{Generator, Request, Sampling};
 use worldloom_model::{ModelConfig, Precision};
-use worldloom_render::{Document, Renderer, Role as ChatRole, Templates, Tokenizer};
+use worldloom_render::{ChatForm, FormSettings, PromptForm, Renderer, Role as ChatRole, Tokenizer};
 use worldloom_train::{Purpose, split_seed};
 
 use crate::error::{Error, Result};
@@ -41,6 +41,9 @@ pub enum JudgeConfig {
         /// 0 is greedy. Default: 0.
         #[serde(default)]
         temperature: f32,
+        /// The chat format. Default: that of its training, or of its chat template.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        chat: Option<ChatForm>,
         /// How it is asked.
         #[serde(default)]
         asking: Asking,
@@ -150,8 +153,8 @@ impl JudgeConfig {
                 let client = open_endpoint(endpoint, place)?;
                 Box::new(asking.judge(Box::new(EndpointRespondent::new(client, *parameters.clone())))?)
             }
-            JudgeConfig::Local { model, max_new_tokens, temperature, asking } => {
-                let respondent = LocalRespondent::load(model, *max_new_tokens, *temperature, place.device)?;
+            JudgeConfig::Local { model, max_new_tokens, temperature, chat, asking } => {
+                let respondent = LocalRespondent::load(model, *chat, *max_new_tokens, *temperature, place.device)?;
                 Box::new(asking.judge(Box::new(respondent))?)
             }
             JudgeConfig::Ensemble { judges, combination, quorum } => {
@@ -201,8 +204,15 @@ struct LocalRespondent {
 }
 
 impl LocalRespondent {
-    fn load(folder: &Path, max_new_tokens: usize, temperature: f32, device: &Device) -> Result<Self> {
-        let renderer = Renderer::new(Tokenizer::open(folder)?, Templates::compact()?)?;
+    fn load(
+        folder: &Path,
+        chat: Option<ChatForm>,
+        max_new_tokens: usize,
+        temperature: f32,
+        device: &Device,
+    ) -> Result<Self> {
+        let form = PromptForm::of_model(folder, &FormSettings { chat, ..FormSettings::default() })?;
+        let renderer = form.renderer(Tokenizer::open(folder)?)?;
         let (generator, config) = Generator::load(folder, Precision::F32, device)?;
         Ok(Self { generator, config, renderer, max_new_tokens, temperature })
     }
@@ -216,12 +226,12 @@ impl LocalRespondent {
         };
         let messages: Vec<(ChatRole, &str)> =
             conversation.iter().map(|message| (role(message.role), message.content.as_str())).collect();
-        let Some(rendered) = self.renderer.encode(&Document::chat(&messages, true))? else { return Ok(None) };
-        let room = self.config.max_position_embeddings.saturating_sub(rendered.tokens.len());
+        let Some(prompt) = self.renderer.render_messages(&messages, false)? else { return Ok(None) };
+        let room = self.config.max_position_embeddings.saturating_sub(prompt.len());
         let longest = self.max_new_tokens.min(room);
-        let stops = self.renderer.tokenizer().stop_tokens();
+        let stops = self.renderer.stop_tokens();
         Ok((longest > 0).then(|| Request {
-            prompt: rendered.tokens,
+            prompt,
             num_completions: 1,
             seed,
             sampling: Sampling::plain(longest, self.temperature, stops),

@@ -30,4 +30,4 @@ pub use scorer::{JudgeScorer, ScorerConfig, SecondConfig};
 pub use stream::{TextStream, ThinkingSplitter};
 pub use worldloom_model::Precision;
 pub use worldloom_model::generate::{Error as GenerateError, Limits, Request, Sampling};
-pub use worldloom_render::{Role, Templates};
+pub use worldloom_render::{ChatForm, FormSettings, Role};

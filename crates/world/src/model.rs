@@ -8,7 +8,7 @@ use worldloom_judge::{Extraction, OPEN_TAG, extract, extract_untagged};
 use worldloom_model::generate::{Completion, Generator, Limits, Request, Sampling};
 use worldloom_model::{Decoder, ModelConfig, Precision};
 use worldloom_render::{
-    CPT_VERSION, PromptStyle, RL_VERSION, Refusal, Renderer, Templates, Tokenizer, plain_observation,
+    CPT_VERSION, FormSettings, PromptForm, PromptStyle, RL_VERSION, Refusal, Renderer, Tokenizer, plain_observation,
 };
 use worldloom_schema::Trajectory;
 use worldloom_train::{Purpose, split_seed};
@@ -26,11 +26,11 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// The prompt's style.
-    pub fn style(self) -> PromptStyle {
+    /// The style of a renderer's prompts.
+    pub fn style(self, renderer: &Renderer) -> PromptStyle {
         match self {
             Asked::Plain => PromptStyle::Plain { version: CPT_VERSION },
-            Asked::Tagged => PromptStyle::Tagged { version: RL_VERSION },
+            Asked::Tagged => renderer.tagged(RL_VERSION),
         }
     }
 
@@ -120,10 +120,10 @@ pub struct WorldModel {
 }
 
 impl WorldModel {
-    /// Reads a folder with `config.json`, the weights and `tokenizer.json`.
-    /// Its matrices are held in `precision`.
-    pub fn load(folder: &Path, templates: Templates, precision: Precision, device: &Device) -> Result<Self> {
-        let renderer = Renderer::new(Tokenizer::open(folder)?, templates)?;
+    /// Reads a folder with `config.json`, the weights and `tokenizer.json`. It is asked as it was trained, but for what
+    /// the settings say; its matrices are held in `precision`.
+    pub fn load(folder: &Path, settings: &FormSettings, precision: Precision, device: &Device) -> Result<Self> {
+        let renderer = PromptForm::of_model(folder, settings)?.renderer(Tokenizer::open(folder)?)?;
         let (generator, config) = Generator::load(folder, precision, device)?;
         check_vocabulary(renderer.tokenizer(), &config)?;
         Ok(Self { config, generator, renderer })
@@ -164,7 +164,7 @@ impl WorldModel {
         asked: Asked,
         decoding: &Decoding,
     ) -> Result<std::result::Result<Request, Fault>> {
-        self.request(question, asked, decoding, &self.renderer.tokenizer().stop_tokens(), 0)
+        self.request(question, asked, decoding, &self.renderer.stop_tokens(), 0)
     }
 
     /// Answers every question, in their order. `progress` hears how many are answered, and of how many.
@@ -175,7 +175,7 @@ impl WorldModel {
         decoding: &Decoding,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Vec<Answer>> {
-        let stop_ids = self.renderer.tokenizer().stop_tokens();
+        let stop_ids = self.renderer.stop_tokens();
         let mut answers: Vec<Option<Answer>> = vec![None; questions.len()];
         let (mut requests, mut places) = (Vec::new(), Vec::new());
         for (place, question) in questions.iter().enumerate() {
@@ -207,7 +207,8 @@ impl WorldModel {
         stop_ids: &[u32],
         place: usize,
     ) -> Result<std::result::Result<Request, Fault>> {
-        let rendered = match self.renderer.render_prompt(question.trajectory, question.turn, asked.style()) {
+        let style = asked.style(&self.renderer);
+        let rendered = match self.renderer.render_prompt(question.trajectory, question.turn, style) {
             Ok(rendered) => rendered,
             Err(worldloom_render::Error::Refused { refusal, .. }) => return Ok(Err(Fault::Prompt(refusal))),
             Err(error) => return Err(error.into()),

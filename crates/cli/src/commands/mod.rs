@@ -110,6 +110,16 @@ fn start_log(verbosity: u8) {
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(level).with_target(false).init();
 }
 
+/// Hints about how models are asked, from wherever they are asked.
+fn asked_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
+    use worldloom_world::Error::Render;
+    let error = match cause.downcast_ref::<worldloom_world::Error>() {
+        Some(Render(error)) => Some(error),
+        _ => cause.downcast_ref::<worldloom_render::Error>(),
+    };
+    error?.hint().map(String::from)
+}
+
 /// One `error:` line with its causes, and a `hint:` where there is one.
 fn print_error(error: &anyhow::Error) {
     let mut parts: Vec<String> = Vec::new();
@@ -124,7 +134,8 @@ fn print_error(error: &anyhow::Error) {
     let hint = error.chain().find_map(|cause| {
         let ours = cause.downcast_ref::<UserError>().and_then(|error| error.hint.clone());
         let ingest = || cause.downcast_ref::<worldloom_ingest::Error>()?.hint();
-        ours.or_else(ingest).or_else(|| cause.downcast_ref::<worldloom_curate::Error>()?.hint())
+        let curate = || cause.downcast_ref::<worldloom_curate::Error>()?.hint();
+        ours.or_else(ingest).or_else(curate).or_else(|| asked_hint(cause))
     });
     if let Some(hint) = hint {
         eprintln!("hint: {hint}");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use worldloom_world::engine::{Engine, EngineConfig};
-use worldloom_world::{Asked, Limits, Precision, Templates, WorldModel};
+use worldloom_world::{Asked, ChatForm, FormSettings, Limits, Precision, WorldModel};
 
 use crate::config::UserError;
 use crate::device::open_device;
@@ -31,10 +31,16 @@ pub(crate) fn model_args(command: Command, model_is_required: bool) -> Command {
             Arg::new("family")
                 .long("family")
                 .value_name("NAME")
-                .default_value("compact")
-                .help("Bundled templates that the model was trained with"),
+                .help("Bundled templates; default: those that the model was trained with"),
         )
         .arg(path("templates", "Folder of templates, in place of a bundled family").conflicts_with("family"))
+        .arg(
+            Arg::new("chat")
+                .long("chat")
+                .value_name("FORMAT")
+                .value_parser(|name: &str| name.parse::<ChatForm>())
+                .help("Chat format, such as chatml or qwen3; default: the one that the model was trained in"),
+        )
         .arg(
             Arg::new("precision")
                 .long("precision")
@@ -61,9 +67,10 @@ pub(crate) fn start_engine(matches: &ArgMatches, max_waiting: usize) -> Result<E
         let error = UserError::new(format!("`{}` holds no config.json", folder.display()));
         return Err(error.hint("give the folder of an export, or of a `train` step").into());
     }
-    let templates = match matches.get_one::<PathBuf>("templates") {
-        Some(folder) => Templates::from_folder(folder)?,
-        None => Templates::bundled(matches.get_one::<String>("family").map_or("compact", String::as_str))?,
+    let form = FormSettings {
+        chat: matches.get_one("chat").copied(),
+        family: matches.get_one("family").cloned(),
+        templates: matches.get_one("templates").cloned(),
     };
     let number = |id: &str| matches.get_one::<usize>(id).copied().unwrap_or_default();
     let limits = Limits { max_active_sequences: number("max-active"), max_cache_tokens: number("max-cache-tokens") };
@@ -74,7 +81,7 @@ pub(crate) fn start_engine(matches: &ArgMatches, max_waiting: usize) -> Result<E
         Some("bf16") => Precision::BF16,
         _ => Precision::F32,
     };
-    let model = WorldModel::load(&folder, templates, precision, &open_device()).context("load the model")?;
+    let model = WorldModel::load(&folder, &form, precision, &open_device()).context("load the model")?;
     let model = model.with_limits(limits);
     let config = EngineConfig { max_waiting, prefix_tokens: number("prefix-tokens") };
     Engine::start(Arc::new(model), config).context("start the engine")

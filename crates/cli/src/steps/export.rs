@@ -7,8 +7,9 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use worldloom_model::{SaveDType, SaveOptions};
-use worldloom_render::Tokenizer;
+use worldloom_render::PromptForm;
 
+use super::labels::stop_tokens;
 use super::{Counts, Role, Step, StepContext, StoredType, copy_tokenizer, model_folder, resolve_as};
 use crate::config::UserError;
 use crate::device::open_device;
@@ -85,7 +86,7 @@ fn write_generation_config(from: &Path, out: &Path) -> Result<()> {
     let mut generation = json!({ "do_sample": true, "temperature": 1.0 });
     let path = from.join("tokenizer.json");
     if path.exists() {
-        let stops = Tokenizer::open(&path)?.stop_tokens();
+        let stops = stop_tokens(from, PromptForm::read(from)?.as_ref())?;
         generation["pad_token_id"] = json!(stops.last());
         generation["eos_token_id"] = json!(stops);
     }

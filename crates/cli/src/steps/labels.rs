@@ -5,15 +5,16 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use worldloom_render::{TOKENIZER_FILE, Tokenizer};
+use worldloom_render::{PromptForm, TOKENIZER_FILE, Tokenizer};
 use worldloom_schema::{Artifact, TableReader, Trajectory};
 use worldloom_train::Labels;
 
 /// The ids that end an answer; none where the model has no tokenizer beside it.
-pub(super) fn stop_tokens(model: &Path) -> Result<Vec<u32>> {
-    match model.join(TOKENIZER_FILE).exists() {
-        true => Ok(Tokenizer::open(model)?.stop_tokens()),
-        false => Ok(Vec::new()),
+pub(super) fn stop_tokens(model: &Path, form: Option<&PromptForm>) -> Result<Vec<u32>> {
+    match (form, model.join(TOKENIZER_FILE).exists()) {
+        (Some(form), true) => Ok(form.renderer(Tokenizer::open(model)?)?.stop_tokens()),
+        (None, true) => Ok(Tokenizer::open(model)?.stop_tokens()),
+        (_, false) => Ok(Vec::new()),
     }
 }
 

@@ -6,6 +6,7 @@ mod data;
 mod evaluate;
 mod export;
 mod extend;
+mod form;
 mod import;
 mod ingest;
 mod labels;
@@ -207,6 +208,7 @@ const TOKENIZER_FILES: &[&str] = &[
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
+    worldloom_render::FORM_FILE,
     "special_tokens_map.json",
     "vocab.json",
     "merges.txt",

@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use worldloom_judge::verify::{VERIFIER_FILE, read_verifiers};
-use worldloom_render::{Renderer, Templates, Tokenizer};
+use worldloom_render::Tokenizer;
 use worldloom_schema::{PROMPT_FILE, Prompt, read_table};
 use worldloom_train::rl::{self, Partners, RlConfig, Sampler};
 use worldloom_world::{
@@ -14,6 +14,7 @@ use worldloom_world::{
     open_endpoint_without_cache, rl_prompts, select_prompts,
 };
 
+use super::form::form_of_prompts;
 use super::training::{loaded_in, train};
 use super::{Counts, Role, Step, StepContext, model_folder};
 use crate::config::{resolved, typed};
@@ -85,10 +86,11 @@ impl Step for Rl {
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
         let StepConfig { train: config, scorer, prompts: selection, sampler: remote } = context.config()?;
-        // The scorer only reads completions; no prompt is rendered with these templates.
-        let tokenizer = Tokenizer::open(&model_folder(context.input("model")?))?;
-        let renderer = Renderer::new(tokenizer, Templates::bundled("compact")?)?;
-        let prompts: Vec<Prompt> = read_table(&context.input("prompts")?.join(PROMPT_FILE))?;
+        let (model, prompts) = (model_folder(context.input("model")?), context.input("prompts")?);
+        let tokenizer = Tokenizer::open(&model)?;
+        let form = form_of_prompts(&model, prompts, &tokenizer)?;
+        let renderer = form.renderer(tokenizer)?;
+        let prompts: Vec<Prompt> = read_table(&prompts.join(PROMPT_FILE))?;
         let (prompts, taken) = select_prompts(prompts, &selection)?;
         if taken.too_long + taken.several_turns > 0 {
             tracing::warn!(?taken, "prompts were left out, or share their trajectory");
@@ -98,7 +100,7 @@ impl Step for Rl {
             let left_out = add_truths(&mut ids, &prompts, &renderer, config.max_completion_tokens)?;
             tracing::info!(left_out, "true answers that are too long or cannot be written");
         }
-        let stops = renderer.tokenizer().stop_tokens();
+        let stops = renderer.stop_tokens();
         let key = |name: &str| std::env::var(name).ok();
         let place = JudgePlace { folder: &context.out, key: &key, device: &open_device() };
         let (judge, second) = (scorer.judge.open(&place)?, scorer.second.clone());
@@ -110,7 +112,7 @@ impl Step for Rl {
             scorer = scorer.with_verifiers(read_verifiers(&verifiers.join(VERIFIER_FILE))?);
         }
         let precision = loaded_in(config.precision, config.lora.as_ref());
-        train(context, precision, |job, control| {
+        train(context, precision, Some(&form), |job, control| {
             let (longest, temperature) = (config.max_completion_tokens, config.temperature as f32);
             let mut sampler: Box<dyn Sampler> = match &remote {
                 None => Box::new(GeneratorSampler::new(job.model.clone(), longest, temperature, stops)),

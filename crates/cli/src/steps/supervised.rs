@@ -7,6 +7,7 @@ use serde_json::Value;
 use worldloom_train::Data;
 use worldloom_train::supervised::{self, StageConfig};
 
+use super::form::form_of_rows;
 use super::labels::{labels, stop_tokens};
 use super::training::{loaded_in, train};
 use super::{Counts, Role, Step, StepContext, model_folder, resolve_as};
@@ -58,17 +59,18 @@ impl Step for Supervised {
         let config: StageConfig = context.config()?;
         let named = MORE_ROWS.iter().filter_map(|role| Some((*role, context.optional(role)?)));
         let all: Vec<(&str, &Path)> = [("rows", context.input("rows")?)].into_iter().chain(named).collect();
+        let model = model_folder(context.input("model")?);
+        let rendered: Vec<&Path> =
+            all.iter().map(|(_, folder)| *folder).chain(context.optional("validation")).collect();
+        let form = form_of_rows(&model, &rendered)?;
         let mut rows = open_rows(&all)?;
-        rows.stop_tokens = stop_tokens(&model_folder(context.input("model")?))?;
+        rows.stop_tokens = stop_tokens(&model, form.as_ref())?;
         let mut validation = context.optional("validation").map(Data::open).transpose()?;
         if config.validation.is_some() {
-            let from: Vec<&Path> =
-                all.iter().map(|(_, folder)| *folder).chain(context.optional("validation")).collect();
-            let labels = labels(&model_folder(context.input("model")?), &from)?;
-            validation.as_mut().unwrap_or(&mut rows).labels = labels;
+            validation.as_mut().unwrap_or(&mut rows).labels = labels(&model, &rendered)?;
         }
         let precision = loaded_in(config.precision, config.lora.as_ref());
-        train(context, precision, |job, control| {
+        train(context, precision, form.as_ref(), |job, control| {
             Ok(supervised::run(&config, job, &rows, validation.as_ref(), control)?)
         })
     }

@@ -2,9 +2,11 @@
 
 use anyhow::Result;
 use worldloom_model::{LoraConfig, Precision};
+use worldloom_render::PromptForm;
 use worldloom_train::rl::RlStepMetrics;
 use worldloom_train::{Control, Job, Memory, Observer, Report, StartInfo, StepMetrics};
 
+use super::form::write_form;
 use super::lineage::write_lineage;
 use super::live::Live;
 use super::{Counts, StepContext, copy_tokenizer, model_folder};
@@ -13,10 +15,12 @@ use crate::device::open_device;
 use crate::progress::{Progress, size};
 use crate::signals::listen;
 
-/// Loads the step's `model`, its matrices held in `precision`, trains it with `run`, and puts the tokenizer beside the trained one.
+/// Loads the step's `model`, its matrices held in `precision`, trains it with `run`, and puts the tokenizer and the form it
+/// is asked in beside the trained one.
 pub(super) fn train(
     context: &StepContext<'_>,
     precision: Precision,
+    form: Option<&PromptForm>,
     run: impl FnOnce(Job<'_>, &mut Control<'_>) -> Result<Report>,
 ) -> Result<Counts> {
     let device = open_device().autodiff();
@@ -32,7 +36,11 @@ pub(super) fn train(
         let error = UserError::new(format!("stopped after step {}, its checkpoint is saved", report.steps));
         return Err(error.hint("the same command goes on from there").into());
     }
-    copy_tokenizer(&from, &context.out.join("model"))?;
+    let made = context.out.join("model");
+    copy_tokenizer(&from, &made)?;
+    if let Some(form) = form {
+        write_form(form, &made)?;
+    }
     Ok(report.counts)
 }
 

@@ -12,7 +12,10 @@ use crate::error::{Error, Result};
 use crate::tokenizer::TOKENIZER_CONFIG_FILE;
 use crate::values::{from_jinja, python_json, python_str, to_jinja};
 
-const TEMPLATE_FILE: &str = "chat_template.jinja";
+/// Hexadecimal digits of a template's hash.
+const HASH_LENGTH: usize = 16;
+/// Name of the file with a chat template beside a tokenizer.
+pub const TEMPLATE_FILE: &str = "chat_template.jinja";
 
 /// A chat template beside a tokenizer; cheap to clone.
 #[derive(Clone)]
@@ -22,6 +25,7 @@ pub struct ChatTemplate {
 
 struct Inner {
     path: PathBuf,
+    hash: String,
     environment: Environment<'static>,
     bos: String,
     eos: String,
@@ -31,6 +35,12 @@ impl ChatTemplate {
     /// Reads `chat_template.jinja`, or the `chat_template` of `tokenizer_config.json`, in the folder of a tokenizer.
     pub fn beside(tokenizer: &Path) -> Result<Self> {
         let folder = if tokenizer.is_dir() { tokenizer } else { tokenizer.parent().unwrap_or(Path::new(".")) };
+        let detail = format!("no chat template: neither this file nor `chat_template` in {TOKENIZER_CONFIG_FILE}");
+        Self::find(folder)?.ok_or_else(|| failed(&folder.join(TEMPLATE_FILE), detail))
+    }
+
+    /// The same, and none where there is neither.
+    pub fn find(folder: &Path) -> Result<Option<Self>> {
         let config = folder.join(TOKENIZER_CONFIG_FILE);
         let options: Value = match config.exists() {
             true => serde_json::from_slice(&fs_err::read(&config)?).map_err(|e| failed(&config, e.to_string()))?,
@@ -40,13 +50,9 @@ impl ChatTemplate {
         let (path, source) = match (own.exists(), template_in(&options)) {
             (true, _) => (own.clone(), fs_err::read_to_string(&own)?),
             (false, Some(source)) => (config, source),
-            (false, None) => {
-                let detail =
-                    format!("no chat template: neither this file nor `chat_template` in {TOKENIZER_CONFIG_FILE}");
-                return Err(failed(&own, detail));
-            }
+            (false, None) => return Ok(None),
         };
-        Self::new(&path, &source, &special(&options, "bos_token"), &special(&options, "eos_token"))
+        Self::new(&path, &source, &special(&options, "bos_token"), &special(&options, "eos_token")).map(Some)
     }
 
     /// Parses a template; `path` is what errors name.
@@ -58,15 +64,21 @@ impl ChatTemplate {
         environment.add_filter("tojson", tojson);
         environment.add_filter("string", |value: minijinja::Value| python_str(&from_jinja(&value)));
         environment.add_function("raise_exception", raise_exception);
+        let hash = hash_of(source);
         let source = without_generation_tags(source);
         environment.add_template_owned("chat", source).map_err(|error| failed(path, error.to_string()))?;
-        let inner = Inner { path: path.into(), environment, bos: bos.into(), eos: eos.into() };
+        let inner = Inner { path: path.into(), hash, environment, bos: bos.into(), eos: eos.into() };
         Ok(Self { inner: Arc::new(inner) })
     }
 
     /// The file it was read from.
     pub fn path(&self) -> &Path {
         &self.inner.path
+    }
+
+    /// Hash of its text.
+    pub fn hash(&self) -> &str {
+        &self.inner.hash
     }
 
     /// The text of a conversation. `thinking` is given as `enable_thinking`.
@@ -100,6 +112,11 @@ impl std::fmt::Debug for ChatTemplate {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("ChatTemplate").field("path", &self.inner.path).finish()
     }
+}
+
+/// White space at the ends says nothing: the published file of one template often differs in it.
+pub(super) fn hash_of(source: &str) -> String {
+    blake3::hash(source.trim().as_bytes()).to_hex()[..HASH_LENGTH].to_string()
 }
 
 fn template_in(options: &Value) -> Option<String> {

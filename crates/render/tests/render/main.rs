@@ -7,6 +7,7 @@ mod chat;
 mod control;
 mod corpora;
 mod extension;
+mod form;
 mod gguf;
 mod published;
 mod rows;

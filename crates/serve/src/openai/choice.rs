@@ -129,7 +129,7 @@ pub(super) fn completion_log_probs(app: &App, tokens: &[SampledToken], ends: boo
 }
 
 fn without_stop<'a>(app: &App, tokens: &'a [SampledToken], ends: bool) -> &'a [SampledToken] {
-    let stops = app.engine.model().renderer().tokenizer().stop_tokens();
+    let stops = app.engine.model().renderer().stop_tokens();
     match tokens.split_last() {
         Some((last, before)) if ends && stops.contains(&last.token) => before,
         _ => tokens,

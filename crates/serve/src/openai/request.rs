@@ -131,7 +131,7 @@ impl Common {
             top_k: self.top_k.filter(|k| *k != -1).map(|k| in_range("top_k", k, 1, usize::MAX)).transpose()?,
             top_p: self.top_p,
             min_p: self.min_p,
-            stop_ids: model.renderer().tokenizer().stop_tokens(),
+            stop_ids: model.renderer().stop_tokens(),
         };
         let seed = self.seed.map_or_else(|| rand::rng().random(), |seed| seed as u64);
         let request = Request { prompt, num_completions, seed, sampling };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use worldloom_model::Precision;
 use worldloom_model::generate::Limits;
-use worldloom_render::Templates;
+use worldloom_render::{ChatForm, FormSettings};
 
 use crate::error::{Error, Result};
 use crate::model::Decoding;
@@ -14,7 +14,6 @@ use crate::model::Decoding;
 ///
 /// ```toml
 /// seed = 7
-/// family = "compact"
 /// max_turns = 1000
 /// max_new_tokens = 160
 /// ```
@@ -23,10 +22,13 @@ use crate::model::Decoding;
 pub struct EvaluateConfig {
     /// Seed of the sampled turns, decoding, bootstrap and examples.
     pub seed: u64,
-    /// The bundled family of templates that the models were trained with. Either this or `templates`.
+    /// The chat format, for models that say nothing of it. Default: that of each model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat: Option<ChatForm>,
+    /// A bundled family of templates. Default: those that each model was trained with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub family: Option<String>,
-    /// A folder of templates of the user's. Either this or `family`.
+    /// A folder of templates of the user's, in place of a family.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub templates: Option<PathBuf>,
     /// At most this many turns of the pool, drawn by seed, the same for all predictors. Default: all turns.
@@ -80,13 +82,8 @@ impl EvaluateConfig {
         Ok(())
     }
 
-    pub(super) fn load_templates(&self) -> Result<Templates> {
-        match (&self.family, &self.templates) {
-            (Some(family), None) => Ok(Templates::bundled(family)?),
-            (None, Some(folder)) => Ok(Templates::from_folder(folder)?),
-            (Some(_), Some(_)) => Err(Error::config("family", "given together with `templates`; give one of them")),
-            (None, None) => Err(Error::config("family", "missing, and no folder in `templates`; give one of them")),
-        }
+    pub(super) fn form(&self) -> FormSettings {
+        FormSettings { chat: self.chat, family: self.family.clone(), templates: self.templates.clone() }
     }
 
     pub(super) fn decoding(&self) -> Decoding {

@@ -81,14 +81,13 @@ struct Measured {
 /// Writes `evaluation.json`, `predictions.jsonl` and `report.json` into the existing folder `out`.
 pub fn run(config: &EvaluateConfig, inputs: &Inputs<'_>, out: &Path, progress: Progress<'_>) -> Result<Report> {
     config.check()?;
-    let templates = config.load_templates()?;
     let turns = EvaluationTurns::read(inputs.eval_pool, config.max_turns, config.seed)?;
     let baselines = Baseline::all(inputs.training_pool)?;
     let (total, num_turns) = ((inputs.stages.len() * turns.len()) as u64, turns.len() as u64);
     let mut measured = Vec::new();
     for (index, stage) in inputs.stages.iter().enumerate() {
         let before = index as u64 * num_turns;
-        let model = WorldModel::load(&stage.model, templates.clone(), config.precision, inputs.device)?;
+        let model = WorldModel::load(&stage.model, &config.form(), config.precision, inputs.device)?;
         let model = model.with_limits(config.limits());
         let advance = &mut |done: usize, _: usize| progress(before + done as u64, total);
         let answers = model.answer(&turns.questions(), stage.asked, &config.decoding(), advance)?;

@@ -2,7 +2,7 @@
 
 use worldloom_model::Precision;
 use worldloom_model::generate::Limits;
-use worldloom_render::Templates;
+use worldloom_render::{ChatForm, FormSettings, PromptForm, Renderer, Stage, Templates};
 use worldloom_world::{Answer, Asked, Decoding, Error, Fault, Question, WorldModel};
 
 use crate::support::{Workplace, device, eval_episodes, tiny_config};
@@ -38,7 +38,8 @@ fn a_prompt_without_room_is_a_fault_and_keeps_the_others_in_place() {
     let episodes = eval_episodes();
     let question = |turn| Question { trajectory: &episodes[1], turn };
     let length = |turn| {
-        let rendered = workplace.renderer().render_prompt(&episodes[1], turn, Asked::Plain.style()).unwrap();
+        let renderer = workplace.renderer();
+        let rendered = renderer.render_prompt(&episodes[1], turn, Asked::Plain.style(&renderer)).unwrap();
         rendered.tokens.len()
     };
     // Room for the first two turns, and for one token after the second.
@@ -70,8 +71,36 @@ fn a_tokenizer_of_another_model_is_refused() {
     let decoder = worldloom_model::Decoder::init(&config, 1, &device());
     let error = WorldModel::new(&decoder, config, workplace.renderer()).err().unwrap();
     assert!(matches!(error, Error::Vocabulary { vocab_size: 8, .. }), "{error}");
-    let missing = WorldModel::load(&workplace.path("absent"), Templates::compact().unwrap(), Precision::F32, &device())
-        .err()
-        .unwrap();
+    let missing = WorldModel::load(&workplace.path("absent"), &FormSettings::default(), Precision::F32, &device());
+    let missing = missing.err().unwrap();
     assert!(missing.to_string().contains("absent"), "{missing}");
+}
+
+#[test]
+fn a_loaded_model_is_asked_in_the_form_of_its_record_unless_told_otherwise() {
+    let workplace = Workplace::new();
+    let folder = workplace.model("model", 3, 100_000);
+    let full = Templates::bundled("full").unwrap();
+    let trained = Renderer::with_chat(workplace.renderer().tokenizer().clone(), full, ChatForm::Qwen3_5Think).unwrap();
+    let episodes = eval_episodes();
+    let question = Question { trajectory: &episodes[1], turn: 2 };
+    let asked_of = |settings: &FormSettings, asked| {
+        let model = WorldModel::load(&folder, settings, Precision::F32, &device()).unwrap();
+        model.request_of(&question, asked, &DECODING).unwrap().unwrap().prompt
+    };
+    let tokens = |renderer: &Renderer, asked: Asked| {
+        renderer.render_prompt(question.trajectory, question.turn, asked.style(renderer)).unwrap().tokens
+    };
+    let nothing_said = FormSettings::default();
+    for asked in [Asked::Plain, Asked::Tagged] {
+        // Without a record: the chat template of our tokenizers is ChatML.
+        assert_eq!(asked_of(&nothing_said, asked), tokens(&workplace.renderer(), asked));
+    }
+    PromptForm::of(&trained, Stage::Sft).write(&folder).unwrap();
+    for asked in [Asked::Plain, Asked::Tagged] {
+        assert_ne!(tokens(&trained, asked), tokens(&workplace.renderer(), asked));
+        assert_eq!(asked_of(&nothing_said, asked), tokens(&trained, asked));
+        let said = FormSettings { chat: Some(ChatForm::Chatml), family: Some("compact".into()), templates: None };
+        assert_eq!(asked_of(&said, asked), tokens(&workplace.renderer(), asked));
+    }
 }

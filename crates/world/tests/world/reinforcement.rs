@@ -20,7 +20,7 @@ pub(crate) fn prompts(renderer: &Renderer) -> Vec<Prompt> {
         turn: turn as u32,
         domain: Domain::Terminal,
         task_group: "test".into(),
-        tokens: renderer.render_prompt(episode, turn, Asked::Tagged.style()).unwrap().tokens,
+        tokens: renderer.render_prompt(episode, turn, Asked::Tagged.style(renderer)).unwrap().tokens,
         initial_state: None,
         history: episode.turns[..turn]
             .iter()

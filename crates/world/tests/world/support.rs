@@ -123,7 +123,9 @@ impl Workplace {
 }
 
 fn copy_tokenizer(from: &Path, to: &Path) {
-    fs_err::copy(from.join("tokenizer.json"), to.join("tokenizer.json")).unwrap();
+    for name in ["tokenizer.json", "tokenizer_config.json"] {
+        fs_err::copy(from.join(name), to.join(name)).unwrap();
+    }
 }
 
 pub(crate) fn device() -> Device {

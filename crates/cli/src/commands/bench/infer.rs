@@ -67,7 +67,8 @@ impl Local {
         let max_new_tokens = matches.get_one::<u32>("max-tokens").copied().unwrap_or(1).max(1) as usize;
         let seed = matches.get_one::<u64>("seed").copied().unwrap_or_default();
         let weights = weights_key(&crate::steps::model_folder(&folder))?;
-        let identity = json!([weights, asked, temperature, max_new_tokens, seed]);
+        let chat = engine.model().renderer().chat();
+        let identity = json!([weights, asked, chat, temperature, max_new_tokens, seed]);
         let path = out.join(PART_FILE);
         let known = read_part(&path)?;
         let file = fs_err::OpenOptions::new().create(true).append(true).open(&path)?;
@@ -136,7 +137,7 @@ impl Local {
             let detail = format!("the prompt has {} tokens, and the context is {positions}", prompt.len());
             return refused("prompt_too_long", detail);
         }
-        let stop_ids = model.renderer().tokenizer().stop_tokens();
+        let stop_ids = model.renderer().stop_tokens();
         let sampling = Sampling::plain(self.max_new_tokens.min(room), self.temperature, stop_ids);
         // The row's own seed: the same completion whatever other rows there are.
         let seed = u64::from_str_radix(key.get(..16).unwrap_or_default(), 16).unwrap_or_default() ^ self.seed;
