@@ -164,7 +164,7 @@ pub(crate) fn prompt_said(
 }
 
 /// Refuses a target whose prediction could not be read back from its tags, and an image.
-pub(crate) fn check_taggable(trajectory: &Trajectory, target: usize) -> Result<()> {
+pub fn check_taggable(trajectory: &Trajectory, target: usize) -> Result<()> {
     let turn = turn_at(trajectory, target)?;
     if turn.observation_kind == ObservationKind::Image {
         return Err(refused(trajectory, target, Refusal::Image));

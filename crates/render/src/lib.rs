@@ -43,7 +43,9 @@ pub use extension::{AddedToken, extend_tokenizer};
 pub use family::TAG_INSTRUCTION;
 pub use form::{FORM_FILE, FormSettings, PromptForm};
 pub use gguf::GgufVocabulary;
-pub use layout::{OBSERVATION_MARKER, PromptStyle, Thinking, cpt_document, prompt_document, sft_document};
+pub use layout::{
+    OBSERVATION_MARKER, PromptStyle, Thinking, check_taggable, cpt_document, prompt_document, sft_document,
+};
 pub use renderer::{CPT_VERSION, RL_VERSION, Rendered, Renderer, Span, plain_observation};
 pub use report::{DomainReport, Dropped, REPORT_FILE, RenderReport};
 pub use run::{Progress, run};

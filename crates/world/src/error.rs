@@ -70,6 +70,26 @@ pub enum Error {
         /// Its trajectories.
         trajectories: u64,
     },
+    /// A run that keeps what it has was asked to stop.
+    #[error("stopped after {done} of {total}; what was answered is kept, the same command goes on from there")]
+    Stopped {
+        /// Done.
+        done: u64,
+        /// Of how many.
+        total: u64,
+    },
+    /// Too much was left without an answer.
+    #[error(
+        "{unavailable} of {queries} questions have no answer of teacher or judge, more than `max_unavailable_share` {limit} allows; the same command asks those again"
+    )]
+    Unanswered {
+        /// Questions without an answer.
+        unavailable: u64,
+        /// All questions.
+        queries: u64,
+        /// The share allowed.
+        limit: f64,
+    },
     /// A group to score that does not belong to the prompts.
     #[error("prompt {prompt} was to be scored, there are {prompts}")]
     NoPrompt {

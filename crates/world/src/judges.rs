@@ -169,14 +169,34 @@ impl JudgeConfig {
     }
 }
 
+impl JudgeConfig {
+    /// The model that judges, to be asked other questions too; none where code or several judge.
+    pub fn open_respondent(&self, place: &JudgePlace<'_>) -> Result<Option<Box<dyn Respondent>>> {
+        Ok(match self {
+            JudgeConfig::Builtin {} | JudgeConfig::Ensemble { .. } => None,
+            JudgeConfig::Http { endpoint, parameters, .. } => {
+                Some(Box::new(EndpointRespondent::new(open_endpoint(endpoint, place)?, *parameters.clone())))
+            }
+            JudgeConfig::Local { model, max_new_tokens, temperature, chat, .. } => {
+                Some(Box::new(LocalRespondent::load(model, *chat, *max_new_tokens, *temperature, place.device)?))
+            }
+        })
+    }
+}
+
 fn anchor(path: &mut Option<PathBuf>, base: &Path) {
     *path = path.take().map(|path| base.join(path));
 }
 
-/// A client with cache and log in the place's folder.
+/// A judge's client.
 pub fn open_endpoint(config: &EndpointConfig, place: &JudgePlace<'_>) -> Result<BlockingEndpoint> {
-    let endpoint = with_key(config, place)?.with_cache(&place.folder.join("judge-cache"))?;
-    Ok(BlockingEndpoint::new(endpoint.with_log(&place.folder.join("judge.jsonl"))?)?)
+    endpoint_in(config, place, "judge")
+}
+
+/// A client with cache and log, `NAME-cache/` and `NAME.jsonl`, in the place's folder.
+pub(crate) fn endpoint_in(config: &EndpointConfig, place: &JudgePlace<'_>, name: &str) -> Result<BlockingEndpoint> {
+    let endpoint = with_key(config, place)?.with_cache(&place.folder.join(format!("{name}-cache")))?;
+    Ok(BlockingEndpoint::new(endpoint.with_log(&place.folder.join(format!("{name}.jsonl")))?)?)
 }
 
 /// The same without a cache, for what is drawn anew each time.
@@ -195,7 +215,7 @@ fn with_key(config: &EndpointConfig, place: &JudgePlace<'_>) -> Result<Endpoint>
 }
 
 /// A checkpoint that answers chats.
-struct LocalRespondent {
+pub struct LocalRespondent {
     generator: Generator,
     config: ModelConfig,
     renderer: Renderer,
@@ -204,7 +224,7 @@ struct LocalRespondent {
 }
 
 impl LocalRespondent {
-    fn load(
+    pub(crate) fn load(
         folder: &Path,
         chat: Option<ChatForm>,
         max_new_tokens: usize,
@@ -238,7 +258,8 @@ impl LocalRespondent {
         }))
     }
 
-    fn answers(&self, conversations: &[Vec<Message>], draw: u32) -> Result<Vec<Said>> {
+    /// An answer to each conversation; nothing where it did not end by itself.
+    pub(crate) fn answers(&self, conversations: &[Vec<Message>], draw: u32) -> Result<Vec<Said>> {
         let mut said = vec![Said::Nothing; conversations.len()];
         let (mut requests, mut places) = (Vec::new(), Vec::new());
         for (place, conversation) in conversations.iter().enumerate() {

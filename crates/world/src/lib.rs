@@ -3,12 +3,15 @@
 //! Here token ids meet text again: a [`WorldModel`] renders a turn as a prompt, lets the model complete it and reads the
 //! prediction out of the completion. An [`Engine`](engine::Engine) keeps it at work for many askers at once, and an
 //! [`Episode`](episode::Episode) is played against it turn by turn. [`GeneratorSampler`] and [`JudgeScorer`] are what RL samples and scores with, and
-//! [`evaluate`] measures checkpoints and trivial rules on the same turns.
+//! [`evaluate`] measures checkpoints and trivial rules on the same turns. A [`Teacher`] writes what pools lack:
+//! [`traces`] of thinking, and instructions ([`instruct`]).
 
 pub mod engine;
 pub mod episode;
 pub mod evaluate;
 pub mod horizon;
+pub mod instruct;
+pub mod traces;
 
 mod chat;
 mod error;
@@ -19,6 +22,7 @@ mod remote;
 mod sampler;
 mod scorer;
 mod stream;
+mod teacher;
 
 pub use error::{Error, Result};
 pub use judges::{Asking, JudgeConfig, JudgePlace, open_endpoint, open_endpoint_without_cache};
@@ -28,6 +32,7 @@ pub use remote::{ReloadConfig, RemoteConfig, RemoteSampler};
 pub use sampler::{GeneratorSampler, rl_prompts};
 pub use scorer::{JudgeScorer, ScorerConfig, SecondConfig};
 pub use stream::{TextStream, ThinkingSplitter};
+pub use teacher::{Reply, Teacher, TeacherConfig};
 pub use worldloom_model::Precision;
 pub use worldloom_model::generate::{Error as GenerateError, Limits, Request, Sampling};
 pub use worldloom_render::{ChatForm, FormSettings, Role};

@@ -16,6 +16,7 @@ mod model;
 mod report;
 mod rl;
 mod supervised;
+mod trace;
 mod training;
 mod verifier;
 
@@ -131,6 +132,8 @@ pub(crate) const STEPS: &[&dyn Step] = &[
     &ingest::Ingest,
     &ingest::Corpus,
     &data::Curate,
+    &trace::Instruct,
+    &trace::Trace,
     &data::TokenizerTrain,
     &data::Render,
     &model::Init,

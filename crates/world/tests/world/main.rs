@@ -8,3 +8,4 @@ mod judging;
 mod reinforcement;
 mod remote;
 mod support;
+mod traces;

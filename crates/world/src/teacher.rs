@@ -1,0 +1,144 @@
+//! A teacher: a model behind an endpoint, or a checkpoint in process, that is asked in chats and whose thinking is heard.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use worldloom_judge::asked::Said;
+use worldloom_judge::endpoint::{BlockingEndpoint, ChatChoice, ChatRequest, Failure, Finish, Message, Parameters};
+use worldloom_render::ChatForm;
+
+use crate::error::Result;
+use crate::judges::{JudgePlace, LocalRespondent, endpoint_in};
+
+/// Who is asked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum TeacherConfig {
+    /// A model behind an OpenAI-compatible endpoint.
+    Http {
+        /// The endpoint and the bounds on asking it.
+        endpoint: Box<worldloom_judge::endpoint::EndpointConfig>,
+        /// How it answers. What is not given is the server's default.
+        #[serde(default)]
+        parameters: Box<Parameters>,
+    },
+    /// A checkpoint loaded in process: a folder with `config.json`, weights and `tokenizer.json`.
+    Local {
+        /// The folder.
+        model: PathBuf,
+        /// Longest answer, the thinking included.
+        max_new_tokens: usize,
+        /// Temperature of its answers.
+        temperature: f32,
+        /// The chat format. Default: that of its training, or of its chat template.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        chat: Option<ChatForm>,
+    },
+}
+
+impl TeacherConfig {
+    /// The same with relative paths from `base`.
+    pub fn from_base(mut self, base: &Path) -> Self {
+        if let TeacherConfig::Local { model, .. } = &mut self {
+            *model = base.join(&*model);
+        }
+        self
+    }
+
+    /// Files and folders that decide its answers.
+    pub fn paths(&self) -> Vec<&Path> {
+        match self {
+            TeacherConfig::Http { .. } => Vec::new(),
+            TeacherConfig::Local { model, .. } => vec![model],
+        }
+    }
+
+    /// Opens it; answers of an endpoint are cached in `teacher-cache/` of the place and logged in `teacher.jsonl`.
+    pub fn open(&self, place: &JudgePlace<'_>) -> Result<Teacher> {
+        Ok(match self {
+            TeacherConfig::Http { endpoint, parameters } => {
+                Teacher::Http { endpoint: endpoint_in(endpoint, place, "teacher")?, parameters: *parameters.clone() }
+            }
+            TeacherConfig::Local { model, max_new_tokens, temperature, chat } => {
+                let local = LocalRespondent::load(model, *chat, *max_new_tokens, *temperature, place.device)?;
+                Teacher::Local(Box::new(local))
+            }
+        })
+    }
+}
+
+/// Who is asked, opened.
+pub enum Teacher {
+    /// Behind an endpoint.
+    Http {
+        /// The client.
+        endpoint: BlockingEndpoint,
+        /// How it answers.
+        parameters: Parameters,
+    },
+    /// In process.
+    Local(Box<LocalRespondent>),
+}
+
+/// What a teacher answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    /// It said this, and thought that apart from it where its server keeps the two apart.
+    Said {
+        /// The thinking.
+        reasoning: Option<String>,
+        /// The answer.
+        content: String,
+    },
+    /// The provider would not answer.
+    Refused,
+    /// The answer was cut by its length.
+    Cut,
+    /// There was none: not reachable, or empty.
+    Unavailable,
+}
+
+impl Teacher {
+    /// An answer to each conversation, in their order; another `draw` is answered anew.
+    pub fn ask(&self, conversations: &[Vec<Message>], draw: u32) -> Result<Vec<Reply>> {
+        match self {
+            Teacher::Http { endpoint, parameters } => {
+                let request = |conversation: &Vec<Message>| ChatRequest {
+                    draw,
+                    ..ChatRequest::new(conversation.clone(), parameters.clone())
+                };
+                let requests: Vec<ChatRequest> = conversations.iter().map(request).collect();
+                let replies = endpoint.chat_all(&requests).into_iter();
+                Ok(replies.map(|reply| reply.map_or_else(of_failure, |reply| of_choice(reply.choices))).collect())
+            }
+            Teacher::Local(local) => {
+                let answers = local.answers(conversations, draw)?;
+                Ok(answers.into_iter().map(of_said).collect())
+            }
+        }
+    }
+}
+
+/// The client has logged why.
+fn of_failure(_: Failure) -> Reply {
+    Reply::Unavailable
+}
+
+/// A checkpoint that says nothing had no room or did not end: asked again, it would not either.
+fn of_said(said: Said) -> Reply {
+    match said {
+        Said::Text(content) => Reply::Said { reasoning: None, content },
+        Said::Refused => Reply::Refused,
+        Said::Nothing => Reply::Cut,
+    }
+}
+
+fn of_choice(choices: Vec<ChatChoice>) -> Reply {
+    let Some(choice) = choices.into_iter().next() else { return Reply::Unavailable };
+    match (choice.finish, choice.refusal, choice.content) {
+        (Finish::ContentFilter, ..) | (_, Some(_), _) => Reply::Refused,
+        (Finish::Length, ..) => Reply::Cut,
+        (_, _, Some(content)) if !content.trim().is_empty() => Reply::Said { reasoning: choice.reasoning, content },
+        _ => Reply::Unavailable,
+    }
+}
