@@ -64,7 +64,9 @@ fn pools_are_instructed_and_traced_and_rendered() {
     assert_eq!(new.iter().filter(has).count(), asked);
     assert!(asked > 0 && asked * 10 < new.len(), "{asked} of {}", new.len());
     assert!(old.iter().zip(&new).all(|(old, new)| old.turns == new.turns), "only instructions are written");
-    let same = |name: &str| fs_err::read(Path::new(&pools).join(name)).unwrap() == fs_err::read(Path::new(&instructed).join(name)).unwrap();
+    let same = |name: &str| {
+        fs_err::read(Path::new(&pools).join(name)).unwrap() == fs_err::read(Path::new(&instructed).join(name)).unwrap()
+    };
     assert!(["cpt.parquet", "rl.parquet", "eval.parquet"].into_iter().all(same), "other pools come along");
     assert!(String::from_utf8_lossy(&worldloom(&arguments).stderr).contains("is done already"));
 
@@ -77,7 +79,16 @@ fn pools_are_instructed_and_traced_and_rendered() {
     assert_eq!(read(&traced), new);
 
     let render = ["render", "--pools", &traced, "--tokenizer", &tokenizer, "--out", &path("rows")];
-    let settings = ["stage=sft", "family=compact", "versions=[2]", "row_tokens=1024", "long=drop", "pack=true", "seed=1", "max_empty_share=0"];
+    let settings = [
+        "stage=sft",
+        "family=compact",
+        "versions=[2]",
+        "row_tokens=1024",
+        "long=drop",
+        "pack=true",
+        "seed=1",
+        "max_empty_share=0",
+    ];
     let settings: Vec<&str> = settings.iter().flat_map(|setting| ["--set", setting]).collect();
     succeeds(&[&render[..], &settings].concat());
     let trained = succeeds(&["inspect", "shard", &path("rows"), "--rows", "400"]);
