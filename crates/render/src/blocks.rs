@@ -34,6 +34,16 @@ pub struct Example {
     pub observation: String,
 }
 
+/// A chapter of what is known about a domain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Chapter {
+    /// What it is about.
+    pub title: String,
+    /// What is known, each a line.
+    pub points: Vec<String>,
+}
+
 /// What a domain says in every template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -66,6 +76,9 @@ pub struct Blocks {
     /// Exchanges for trajectories that bring no demonstrations of their own.
     #[serde(default)]
     pub examples: Vec<Example>,
+    /// What is known about such environments, for long layouts.
+    #[serde(default)]
+    pub reference: Vec<Chapter>,
     /// Whether the agent's task is told.
     pub shows_task: bool,
 }

@@ -1,7 +1,7 @@
 //! The bundled families of templates: `compact`, at most eight lines each, and `full`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use worldloom_schema::Domain;
@@ -28,18 +28,29 @@ macro_rules! versions {
     };
 }
 
+/// A domain of the full family: its blocks, and what is known about such environments.
+macro_rules! domain {
+    ($domain:ident, $name:literal) => {
+        (
+            Domain::$domain,
+            include_str!(concat!("../templates/full/domains/", $name, ".json")),
+            include_str!(concat!("../templates/full/reference/", $name, ".json")),
+        )
+    };
+}
+
 const COMPACT: [&str; 12] = versions!("compact");
 const FULL: [&str; 12] = versions!("full");
 const COMPACT_DOMAINS: &str = include_str!("../templates/domains.json");
 const FULL_COMMON: &str = include_str!("../templates/full/common.json");
-const FULL_DOMAINS: [(Domain, &str); 7] = [
-    (Domain::Mcp, include_str!("../templates/full/domains/mcp.json")),
-    (Domain::Search, include_str!("../templates/full/domains/search.json")),
-    (Domain::Terminal, include_str!("../templates/full/domains/terminal.json")),
-    (Domain::Swe, include_str!("../templates/full/domains/swe.json")),
-    (Domain::Android, include_str!("../templates/full/domains/android.json")),
-    (Domain::Web, include_str!("../templates/full/domains/web.json")),
-    (Domain::Os, include_str!("../templates/full/domains/os.json")),
+const FULL_DOMAINS: [(Domain, &str, &str); 7] = [
+    domain!(Mcp, "mcp"),
+    domain!(Search, "search"),
+    domain!(Terminal, "terminal"),
+    domain!(Swe, "swe"),
+    domain!(Android, "android"),
+    domain!(Web, "web"),
+    domain!(Os, "os"),
 ];
 const FULL_TAG_INSTRUCTION: &str = include_str!("../templates/full/tag_instruction.txt");
 
@@ -67,9 +78,12 @@ pub(crate) fn bundled(name: &str) -> Result<Family> {
             tag_instruction: TAG_INSTRUCTION.into(),
         }),
         "full" => {
-            let blocks = FULL_DOMAINS
-                .iter()
-                .map(|&(domain, text)| Ok((domain, parse(Path::new(&format!("full/domains/{domain}.json")), text)?)));
+            let blocks = FULL_DOMAINS.iter().map(|&(domain, blocks, reference)| {
+                let named = |folder: &str| PathBuf::from(format!("full/{folder}/{domain}.json"));
+                let blocks: Blocks = parse(&named("domains"), blocks)?;
+                let reference = parse(&named("reference"), reference)?;
+                Ok((domain, Blocks { reference, ..blocks }))
+            });
             Ok(Family {
                 sources: numbered(&FULL),
                 blocks: blocks.collect::<Result<_>>()?,

@@ -34,7 +34,7 @@ mod training;
 mod values;
 
 pub use bench::{BenchTurn, bench_turn};
-pub use blocks::{Blocks, CommonBlocks, Example, Part};
+pub use blocks::{Blocks, Chapter, CommonBlocks, Example, Part};
 pub use chat::{ChatForm, ChatTemplate, Conversation, Message, TEMPLATE_FILE, ToolCall};
 pub use config::{Long, RenderConfig};
 pub use document::{Content, ContextReason, Control, Document, Piece, Reason, Role, TrainReason};

@@ -1,7 +1,7 @@
 //! World-model system prompts: MiniJinja templates filled with a domain's blocks and the trajectory's dynamic parts.
 //!
 //! A template sees `title`, `role`, `state`, `effects`, `action`, `output`, `errors`, `exact`, `plausible`, `free`,
-//! `examples` (blocks of the domain), `common` (`procedure`, `principles`, `never`), and of the trajectory, empty where
+//! `examples`, `reference` (blocks of the domain), `common` (`procedure`, `principles`, `never`), and of the trajectory, empty where
 //! there is none: `tools` (names on one line), `tool_definitions` (one tool a line, whole), `task`, `initial_state`,
 //! `instruction`, `demonstrations`.
 
@@ -111,6 +111,11 @@ impl Templates {
         &self.content
     }
 
+    /// Hash of all that it says.
+    pub fn hash_of_all(&self) -> String {
+        worldloom_schema::hash_json(&json(&self.content))
+    }
+
     /// Whether both say the same, whatever they are called.
     pub fn is_same(&self, other: &Self) -> bool {
         self.content == other.content
@@ -181,7 +186,7 @@ impl Templates {
 }
 
 fn json(blocks: &impl serde::Serialize) -> serde_json::Value {
-    serde_json::to_value(blocks).expect("blocks are texts and lists")
+    serde_json::to_value(blocks).expect("blocks and families are texts and lists")
 }
 
 /// No stage may see the template of another: two versions that say the same are refused.

@@ -8,7 +8,7 @@ use worldloom_curate::{CurateConfig, Resources};
 use worldloom_render::{RenderConfig, RenderReport, TokenizerConfig};
 use worldloom_schema::{DOCUMENT_FILE, TRAJECTORY_FILE};
 
-use super::{Counts, Role, Step, StepContext, rebase, resolve_as};
+use super::{Counts, Role, Step, StepContext, rebase, resolve_as, templates_key};
 use crate::config::{resolved, typed};
 use crate::pipeline::external;
 
@@ -99,6 +99,11 @@ impl Step for TokenizerTrain {
         resolve_as::<TokenizerConfig>(table, origin)
     }
 
+    fn external_inputs(&self, config: &Value) -> Result<Value> {
+        let config: TokenizerConfig = serde_json::from_value(config.clone())?;
+        templates_key(Some(&config.family), None)
+    }
+
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
         let pools = context.input("pools")?;
         let report = worldloom_render::run_tokenizer(&context.config()?, pools, &context.out, &context.advance())?;
@@ -138,7 +143,7 @@ impl Step for Render {
 
     fn external_inputs(&self, config: &Value) -> Result<Value> {
         let config: RenderConfig = serde_json::from_value(config.clone())?;
-        Ok(json!(config.templates.map(|path| external(&path).map(|input| input.key)).transpose()?))
+        templates_key(config.family.as_deref(), config.templates.as_deref())
     }
 
     fn summary(&self, out: &Path) -> Result<Vec<String>> {

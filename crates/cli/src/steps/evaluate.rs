@@ -3,15 +3,14 @@
 use std::path::Path;
 
 use anyhow::Result;
-use serde_json::{Value, json};
+use serde_json::Value;
 use worldloom_judge::BuiltinJudge;
 use worldloom_world::Asked;
 use worldloom_world::evaluate::{self, EvaluateConfig, Inputs, Stage};
 
-use super::{Counts, Role, Step, StepContext, model_folder, rebase};
+use super::{Counts, Role, Step, StepContext, model_folder, rebase, templates_key};
 use crate::config::{UserError, resolved, typed};
 use crate::device::open_device;
-use crate::pipeline::external;
 
 /// The checkpoints that can be given, how each was trained to be asked, and whether it went past stages.
 const STAGES: &[(&str, Asked, bool)] = &[
@@ -64,7 +63,7 @@ impl Step for EvaluatePool {
 
     fn external_inputs(&self, config: &Value) -> Result<Value> {
         let config: EvaluateConfig = serde_json::from_value(config.clone())?;
-        Ok(json!(config.templates.map(|path| external(&path).map(|input| input.key)).transpose()?))
+        templates_key(config.family.as_deref(), config.templates.as_deref())
     }
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {

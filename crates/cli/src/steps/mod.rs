@@ -27,8 +27,9 @@ use std::sync::atomic::AtomicBool;
 use anyhow::Result;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use worldloom_model::SaveDType;
+use worldloom_render::Templates;
 use worldloom_schema::InputRef;
 
 pub(crate) use ingest::store_access;
@@ -171,6 +172,21 @@ fn rebase(base: &Path, path: &Path) -> PathBuf {
     if path.is_absolute() || base == Path::new(".") { path.into() } else { base.join(path) }
 }
 
+/// The texts of `compact` that keys were first made with; they add nothing to a key.
+const FIRST_TEXTS: &str = "6beccedd829061893be20eee0d8ec626";
+
+/// What templates add to a step's key: the hash of a folder, or of what a bundled family says.
+fn templates_key(family: Option<&str>, folder: Option<&Path>) -> Result<Value> {
+    match (family, folder) {
+        (_, Some(folder)) => Ok(json!(crate::pipeline::external(folder)?.key)),
+        (None, None) => Ok(Value::Null),
+        (Some(family), None) => {
+            let hash = Templates::bundled(family)?.hash_of_all();
+            Ok(if hash == FIRST_TEXTS { Value::Null } else { json!(hash) })
+        }
+    }
+}
+
 /// The folder with `config.json` inside an artifact: training leaves it in `model/`.
 pub(crate) fn model_folder(artifact: &Path) -> PathBuf {
     let inner = artifact.join("model");
@@ -216,3 +232,21 @@ const TOKENIZER_FILES: &[&str] = &[
     "vocab.json",
     "merges.txt",
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::templates_key;
+
+    #[test]
+    fn a_key_follows_the_texts_of_templates() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = |family| templates_key(family, None).unwrap();
+        let own = || templates_key(None, Some(folder.path())).unwrap();
+        assert!(key(None).is_null() && key(Some("compact")).is_null() && key(Some("full")).is_string());
+        fs_err::write(folder.path().join("v1.jinja"), "one").unwrap();
+        let before = own();
+        fs_err::write(folder.path().join("v1.jinja"), "two").unwrap();
+        assert_ne!(own(), before);
+        assert!(templates_key(Some("nothing"), None).is_err());
+    }
+}

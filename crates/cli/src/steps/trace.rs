@@ -9,7 +9,7 @@ use worldloom_world::JudgePlace;
 use worldloom_world::instruct::{self, INSTRUCT_REPORT_FILE, InstructConfig, InstructInputs, InstructReport};
 use worldloom_world::traces::{self, TRACE_REPORT_FILE, TraceConfig, TraceInputs, TraceReport};
 
-use super::{Counts, Role, Step, StepContext, rebase};
+use super::{Counts, Role, Step, StepContext, rebase, templates_key};
 use crate::config::{resolved, typed};
 use crate::device::open_device;
 use crate::pipeline::external;
@@ -47,8 +47,9 @@ impl Step for Trace {
 
     fn external_inputs(&self, config: &Value) -> Result<Value> {
         let config: TraceConfig = serde_json::from_value(config.clone())?;
-        let paths = config.teacher.paths().into_iter().chain(config.judge.paths()).chain(config.templates.as_deref());
-        keys(paths)
+        let templates = templates_key(Some(&config.family), config.templates.as_deref())?;
+        let models = keys(config.teacher.paths().into_iter().chain(config.judge.paths()))?;
+        Ok(json!([models, templates]))
     }
 
     fn works_in_place(&self) -> bool {
