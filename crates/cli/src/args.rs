@@ -126,6 +126,7 @@ fn inspect_shard() -> Command {
         .arg(number("row", "Show this row, counted from 0"))
         .arg(number("rows", "Show this many rows, evenly spread; one unless given").conflicts_with("row"))
         .arg(flag("trained", "Print only the trained stretches, one JSON object a line"))
+        .arg(flag("reasons", "Show rows as stretches, each with why it has its weight"))
         .arg(flag("json", "Print the figures as JSON").conflicts_with("trained"))
         .arg(path("html", "Write a page").long("html").value_name("FILE").conflicts_with_all(["trained", "json"]))
 }

@@ -448,6 +448,21 @@ fn rows_show_what_is_trained(runs: &Path) {
             assert_eq!(summary[count], report["counts"][count], "{count}");
         }
         assert_eq!(summary["parts"]["user"]["trained_tokens"], 0);
+        let reasons = summary["reasons"].as_object().unwrap();
+        let sum = |key: &str| reasons.values().map(|why| why[key].as_f64().unwrap()).sum::<f64>();
+        assert_eq!(
+            (sum("tokens"), sum("weight_sum")),
+            (summary["tokens"].as_f64().unwrap(), report["weight_sum"].as_f64().unwrap())
+        );
+        for reason in ["observation", "stop"] {
+            assert_eq!(reasons[reason]["tokens"].as_f64(), reasons[reason]["weight_sum"].as_f64(), "{reason}");
+        }
+        assert_eq!(reasons["prompt"]["weight_sum"], 0.0);
+        let explained = print(&["--reasons"]);
+        assert!(
+            explained.contains("\nobservation     1 ") && explained.contains("\nprompt          0 "),
+            "{explained}"
+        );
         let trained = print(&["--trained", "--rows", "3"]);
         assert!(trained.lines().count() > 3);
         for line in trained.lines() {

@@ -153,7 +153,7 @@ mod tests {
             tokens.push(at as u32);
             tokens.extend(std::iter::repeat_n(50, answer));
             let weights = (0..tokens.len()).map(|at| f32::from(at > cut)).collect();
-            Fitted::whole(tokens, weights)
+            Fitted::plain(tokens, weights)
         };
         Bundle { targets: cuts.iter().enumerate().map(target).collect(), origin: number }
     }

@@ -128,6 +128,45 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// All, in the order of their codes in shards.
+    pub const ALL: [Reason; 12] = [
+        Reason::Context(ContextReason::Prompt),
+        Reason::Context(ContextReason::Action),
+        Reason::Context(ContextReason::Opening),
+        Reason::Context(ContextReason::History),
+        Reason::Context(ContextReason::Masked),
+        Reason::Context(ContextReason::Separator),
+        Reason::Trained(TrainReason::Marker),
+        Reason::Trained(TrainReason::Thinking),
+        Reason::Trained(TrainReason::Format),
+        Reason::Trained(TrainReason::Observation),
+        Reason::Trained(TrainReason::Stop),
+        Reason::Trained(TrainReason::Text),
+    ];
+
+    /// The name in shards.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::Context(ContextReason::Prompt) => "prompt",
+            Reason::Context(ContextReason::Action) => "action",
+            Reason::Context(ContextReason::Opening) => "opening",
+            Reason::Context(ContextReason::History) => "history",
+            Reason::Context(ContextReason::Masked) => "masked",
+            Reason::Context(ContextReason::Separator) => "separator",
+            Reason::Trained(TrainReason::Marker) => "marker",
+            Reason::Trained(TrainReason::Thinking) => "thinking",
+            Reason::Trained(TrainReason::Format) => "format",
+            Reason::Trained(TrainReason::Observation) => "observation",
+            Reason::Trained(TrainReason::Stop) => "stop",
+            Reason::Trained(TrainReason::Text) => "text",
+        }
+    }
+
+    /// The code in shards: its place in [`Reason::ALL`].
+    pub(crate) fn code(self) -> u8 {
+        Reason::ALL.iter().position(|&reason| reason == self).expect("ALL holds every reason; a test walks it") as u8
+    }
+
     /// The loss weight.
     pub fn weight(self) -> f32 {
         match self {

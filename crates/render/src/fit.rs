@@ -1,5 +1,7 @@
 //! Documents that are longer than a row: dropped, cut at a turn's border, or continued in further rows.
 
+use std::ops::Range;
+
 use crate::config::Long;
 use crate::document::{ContextReason, Reason, TrainReason};
 use crate::renderer::Rendered;
@@ -9,6 +11,8 @@ use crate::renderer::Rendered;
 pub(crate) struct Fitted {
     pub(crate) tokens: Vec<u32>,
     pub(crate) weights: Vec<f32>,
+    /// Why each token has the weight it has.
+    pub(crate) reasons: Vec<Reason>,
     /// What it is made of, in order: one piece, but for documents that share a history.
     pub(crate) pieces: Vec<Piece>,
 }
@@ -23,9 +27,44 @@ pub(crate) struct Piece {
 
 impl Fitted {
     /// One piece.
-    pub(crate) fn whole(tokens: Vec<u32>, weights: Vec<f32>) -> Self {
+    pub(crate) fn whole(tokens: Vec<u32>, weights: Vec<f32>, reasons: Vec<Reason>) -> Self {
         let pieces = vec![Piece { length: tokens.len(), continues: None }];
-        Self { tokens, weights, pieces }
+        Self { tokens, weights, reasons, pieces }
+    }
+
+    /// One piece whose weights say why.
+    #[cfg(test)]
+    pub(crate) fn plain(tokens: Vec<u32>, weights: Vec<f32>) -> Self {
+        let reason = |&weight: &f32| match weight {
+            0.0 => Reason::Context(ContextReason::History),
+            _ => Reason::Trained(TrainReason::Observation),
+        };
+        let reasons = weights.iter().map(reason).collect();
+        Self::whole(tokens, weights, reasons)
+    }
+}
+
+/// A document with a weight and a reason for each token, to be cut.
+struct Marked<'a> {
+    tokens: &'a [u32],
+    weights: Vec<f32>,
+    reasons: Vec<Reason>,
+}
+
+impl<'a> Marked<'a> {
+    fn new(rendered: &'a Rendered) -> Self {
+        Self { tokens: &rendered.tokens, weights: rendered.weights(), reasons: rendered.reasons() }
+    }
+
+    /// One piece of two stretches, one of which may be empty.
+    fn cut(&self, first: Range<usize>, then: Range<usize>) -> Fitted {
+        let (mut tokens, mut weights, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
+        for stretch in [first, then] {
+            tokens.extend_from_slice(&self.tokens[stretch.clone()]);
+            weights.extend_from_slice(&self.weights[stretch.clone()]);
+            reasons.extend_from_slice(&self.reasons[stretch]);
+        }
+        Fitted::whole(tokens, weights, reasons)
     }
 }
 
@@ -52,10 +91,8 @@ pub(crate) fn fit_target(rendered: &Rendered, max_tokens: usize, long: Long) -> 
     let Some(start) = starts.into_iter().find(|start| context + length - start <= max_tokens) else {
         return Fit { dropped: length, ..Fit::default() };
     };
-    let weights = rendered.weights();
-    let tokens = [&rendered.tokens[..context], &rendered.tokens[start..]].concat();
-    let weights = [&weights[..context], &weights[start..]].concat();
-    Fit { parts: vec![Fitted::whole(tokens, weights)], dropped: start - context, ..Fit::default() }
+    let part = Marked::new(rendered).cut(0..context, start..length);
+    Fit { parts: vec![part], dropped: start - context, ..Fit::default() }
 }
 
 /// Makes a text fit: cut after what fits, or continued in further rows, each begun with the last token of the one before
@@ -65,15 +102,15 @@ pub(crate) fn fit_text(rendered: &Rendered, row_tokens: usize, long: Long) -> Fi
     if length <= row_tokens || long == Long::Drop {
         return fit(rendered, row_tokens, Long::Drop);
     }
-    let weights = rendered.weights();
+    let marked = Marked::new(rendered);
     let mut fit = Fit::default();
     let mut start = 0;
     while start + 1 < length {
         let end = length.min(start + row_tokens);
-        let mut part = weights[start..end].to_vec();
-        part[0] = 0.0;
+        let mut part = marked.cut(0..0, start..end);
+        (part.weights[0], part.reasons[0]) = (0.0, Reason::Context(ContextReason::Opening));
         fit.repeated += usize::from(start > 0);
-        fit.keep(Fitted::whole(rendered.tokens[start..end].to_vec(), part));
+        fit.keep(part);
         if long == Long::CutTurns {
             fit.dropped = length - end;
             break;
@@ -87,7 +124,7 @@ pub(crate) fn fit_text(rendered: &Rendered, row_tokens: usize, long: Long) -> Fi
 pub(crate) fn fit(rendered: &Rendered, row_tokens: usize, long: Long) -> Fit {
     let length = rendered.tokens.len();
     if length <= row_tokens {
-        let whole = Fitted::whole(rendered.tokens.clone(), rendered.weights());
+        let whole = Fitted::whole(rendered.tokens.clone(), rendered.weights(), rendered.reasons());
         return Fit { parts: vec![whole], ..Fit::default() };
     }
     match long {
@@ -101,15 +138,14 @@ fn cut_turns(rendered: &Rendered, row_tokens: usize) -> Fit {
     let length = rendered.tokens.len();
     let fits = rendered.turn_starts.iter().skip(1).copied().filter(|&end| end <= row_tokens).max();
     let Some(end) = fits else { return Fit { dropped: length, ..Fit::default() } };
-    let weights = rendered.weights()[..end].to_vec();
     let mut fit = Fit { dropped: length - end, ..Fit::default() };
-    fit.keep(Fitted::whole(rendered.tokens[..end].to_vec(), weights));
+    fit.keep(Marked::new(rendered).cut(0..0, 0..end));
     fit
 }
 
 fn window(rendered: &Rendered, row_tokens: usize) -> Fit {
     let length = rendered.tokens.len();
-    let weights = rendered.weights();
+    let marked = Marked::new(rendered);
     let context = rendered.turn_starts.first().copied().unwrap_or(length);
     if context >= row_tokens {
         return Fit { dropped: length, ..Fit::default() };
@@ -123,24 +159,25 @@ fn window(rendered: &Rendered, row_tokens: usize) -> Fit {
         let border = ends.iter().copied().filter(|&end| end > start && end - start <= room).max();
         let whole_turn = ends.iter().copied().find(|&end| end > start).unwrap_or(length);
         let (end, next) = border.map_or((start + room, whole_turn), |end| (end, end));
-        let tokens = [&rendered.tokens[..context], &rendered.tokens[start..end]].concat();
-        let mut part_weights = [&weights[..context], &weights[start..end]].concat();
+        let mut part = marked.cut(0..context, start..end);
         if border.is_none() {
-            forget_stop(rendered, start..end, context, &mut part_weights);
+            forget_stop(rendered, start..end, context, &mut part);
         }
         fit.repeated += if start == context { 0 } else { context };
         fit.dropped += next - end;
-        fit.keep(Fitted::whole(tokens, part_weights));
+        fit.keep(part);
         start = next;
     }
     fit
 }
 
 /// A cut turn does not end: if the cut fell between its stop token and the line break, the stop is no target.
-fn forget_stop(rendered: &Rendered, cut: std::ops::Range<usize>, context: usize, weights: &mut [f32]) {
+fn forget_stop(rendered: &Rendered, cut: Range<usize>, context: usize, part: &mut Fitted) {
+    let masked = Reason::Context(ContextReason::Masked);
     for span in rendered.spans.iter().filter(|span| span.reason == Reason::Trained(TrainReason::Stop)) {
         for at in span.range.clone().filter(|at| cut.contains(at)) {
-            weights[context + at - cut.start] = Reason::Context(ContextReason::Masked).weight();
+            let at = context + at - cut.start;
+            (part.weights[at], part.reasons[at]) = (masked.weight(), masked);
         }
     }
 }
@@ -198,6 +235,8 @@ mod tests {
             for part in &fit.parts {
                 prop_assert!(part.tokens.len() <= row_tokens);
                 prop_assert_eq!(part.tokens.len(), part.weights.len());
+                let weights: Vec<f32> = part.reasons.iter().map(|reason| reason.weight()).collect();
+                prop_assert_eq!(&weights, &part.weights, "a reason says the weight");
                 prop_assert!(part.tokens.starts_with(&vec![2; context]), "the system context stays");
                 let ends_whole = part.tokens.last() == Some(&5);
                 let last = part.weights.iter().rposition(|&weight| weight > 0.0);

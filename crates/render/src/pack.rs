@@ -84,7 +84,7 @@ mod tests {
             let documents: Vec<Fitted> = lengths
                 .iter()
                 .enumerate()
-                .map(|(at, &n)| Fitted::whole(vec![at as u32; n], (0..n).map(|i| f32::from(i > 0)).collect()))
+                .map(|(at, &n)| Fitted::plain(vec![at as u32; n], (0..n).map(|i| f32::from(i > 0)).collect()))
                 .collect();
             let row = row_of(documents.iter().map(|document| (document, "t")));
             prop_assert_eq!(row.check(), Ok(()));

@@ -56,6 +56,13 @@ impl Rendered {
         weights
     }
 
+    /// The reason of each token.
+    pub fn reasons(&self) -> Vec<Reason> {
+        let mut reasons = Vec::with_capacity(self.tokens.len());
+        self.spans.iter().for_each(|span| reasons.resize(span.range.end, span.reason));
+        reasons
+    }
+
     /// The trained tokens, in order.
     pub fn trained_tokens(&self) -> Vec<u32> {
         let trained = self.spans.iter().filter(|span| span.reason.is_trained());

@@ -7,6 +7,7 @@ use worldloom_schema::{ShardWriter, Trajectory};
 
 use crate::bundles::{Bundle, pack_bundles};
 use crate::config::RowSettings;
+use crate::document::Reason;
 use crate::error::{Refusal, Result};
 use crate::fit::{Fit, Fitted, fit, fit_target, fit_text};
 use crate::pack::{pack, row_of};
@@ -89,13 +90,18 @@ impl RowSink {
             return Ok(());
         }
         rows.shuffle(&mut stream(self.seed, "rows", &[&self.shards.to_string()]));
-        let mut writer =
-            ShardWriter::create_for(&self.out.join(format!("{:05}.shard", self.shards)), Some(&self.tokenizer))?;
+        let names = Reason::ALL.map(Reason::as_str);
+        let mut writer = ShardWriter::create_explained(
+            &self.out.join(format!("{:05}.shard", self.shards)),
+            Some(&self.tokenizer),
+            &names,
+        )?;
         for row in rows {
             self.count(&row, tally);
+            let reasons = row.iter().flat_map(|(document, _)| &document.reasons).map(|reason| reason.code()).collect();
             let row = row_of(row.iter().map(|(document, origin)| (document, origin.id.as_str())));
             tally.weight_sum += row.total_weight();
-            writer.push(row)?;
+            writer.push_explained(row, reasons)?;
         }
         writer.finish()?;
         self.shards += 1;

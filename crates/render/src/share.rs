@@ -59,14 +59,15 @@ fn joined(trunk: Fitted, mut branches: Vec<(usize, Fitted)>) -> Fitted {
         .enumerate()
         .map(|(number, (start, end))| Piece { length: end - start, continues: number.checked_sub(1) })
         .collect();
-    let (mut tokens, mut weights) = (trunk.tokens, trunk.weights);
+    let (mut tokens, mut weights, mut reasons) = (trunk.tokens, trunk.weights, trunk.reasons);
     for (at, branch) in branches {
         let parent = cuts.partition_point(|&cut| cut < at);
         pieces.push(Piece { length: branch.tokens.len() - at, continues: Some(parent) });
         tokens.extend_from_slice(&branch.tokens[at..]);
         weights.extend_from_slice(&branch.weights[at..]);
+        reasons.extend_from_slice(&branch.reasons[at..]);
     }
-    Fitted { tokens, weights, pieces }
+    Fitted { tokens, weights, reasons, pieces }
 }
 
 #[cfg(test)]
@@ -123,7 +124,7 @@ mod tests {
                     weights.push(0.0);
                     tokens.extend(std::iter::repeat_n(50, answer));
                     weights.extend(std::iter::repeat_n(1.0, answer));
-                    Fitted::whole(tokens, weights)
+                    Fitted::plain(tokens, weights)
                 })
                 .collect();
             let before: usize = documents.iter().map(|document| document.tokens.len()).sum();

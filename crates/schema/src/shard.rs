@@ -9,6 +9,7 @@
 //! segments  [ 0,  0,  0,  1,  1,  1,  1]      a token sees earlier tokens of its own segment
 //! continues [-1, -1]                          per segment: the segment it is a branch of, or -1
 //! sources   ["a31f…", "77c0…"]                per segment: the trajectory inside
+//! reasons   [ 0,  0,  4,  0,  0,  9, 10]      why, where the writer says; names in the file's metadata
 //! ```
 //!
 //! A segment that continues another sees that one whole, with all that it sees, and its positions go on from there: a
@@ -18,9 +19,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, LargeListBuilder, RecordBatch, UInt8Builder};
 use arrow::buffer::Buffer;
-use arrow::datatypes::{FieldRef, Float32Type, Int32Type, Schema, UInt32Type};
+use arrow::datatypes::{DataType, Field, FieldRef, Float32Type, Int32Type, Schema, UInt8Type, UInt32Type};
 use arrow::ipc::convert::fb_to_schema;
 use arrow::ipc::reader::{FileDecoder, read_footer_length};
 use arrow::ipc::writer::FileWriter;
@@ -36,6 +37,8 @@ const ROWS_PER_BATCH: usize = 64;
 const EXTENSION: &str = "shard";
 const VERSION_KEY: &str = "worldloom.shard";
 const TOKENIZER_KEY: &str = "worldloom.tokenizer";
+const REASONS_KEY: &str = "worldloom.reasons";
+const REASONS: &str = "reasons";
 
 /// One packed sequence.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -106,12 +109,33 @@ fn fields() -> Vec<FieldRef> {
     Vec::<FieldRef>::from_type::<Row>(TracingOptions::default()).expect("Row has an Arrow schema; a test makes it")
 }
 
+fn reasons_field() -> Field {
+    Field::new(REASONS, DataType::LargeList(Arc::new(reason_field())), false)
+}
+
+fn reason_field() -> Field {
+    Field::new("element", DataType::UInt8, false)
+}
+
+fn reasons_column(explained: &[Vec<u8>]) -> ArrayRef {
+    let mut builder = LargeListBuilder::new(UInt8Builder::new()).with_field(reason_field());
+    for reasons in explained {
+        builder.values().append_slice(reasons);
+        builder.append(true);
+    }
+    Arc::new(builder.finish())
+}
+
 /// Writes one shard file.
 pub struct ShardWriter {
     path: PathBuf,
     fields: Vec<FieldRef>,
     writer: FileWriter<fs_err::File>,
     pending: Vec<Row>,
+    /// Reasons of the pending rows.
+    explained: Vec<Vec<u8>>,
+    /// How many reasons have a name; 0: rows come without.
+    num_reasons: usize,
     rows: u64,
 }
 
@@ -123,18 +147,41 @@ impl ShardWriter {
 
     /// Starts the file and records the hash of the tokenizer whose ids it holds.
     pub fn create_for(path: &Path, tokenizer: Option<&str>) -> Result<Self> {
+        Self::create_explained(path, tokenizer, &[])
+    }
+
+    /// The same for rows whose tokens each have a reason, by its place in `reasons`.
+    pub fn create_explained(path: &Path, tokenizer: Option<&str>, reasons: &[&str]) -> Result<Self> {
         let fields = fields();
         let version = (VERSION_KEY.to_string(), SHARD_VERSION.to_string());
         let tokenizer = tokenizer.map(|hash| (TOKENIZER_KEY.to_string(), hash.to_string()));
-        let metadata = std::iter::once(version).chain(tokenizer).collect();
-        let schema = Schema::new(fields.clone()).with_metadata(metadata);
+        let names = serde_json::json!(reasons).to_string();
+        let names = (!reasons.is_empty()).then(|| (REASONS_KEY.to_string(), names));
+        let metadata = std::iter::once(version).chain(tokenizer).chain(names).collect();
+        let column = (!reasons.is_empty()).then(|| Arc::new(reasons_field()));
+        let schema = Schema::new(fields.iter().cloned().chain(column).collect::<Vec<_>>()).with_metadata(metadata);
         let writer = FileWriter::try_new(fs_err::File::create(path)?, &schema).map_err(|e| Error::write(path, e))?;
-        Ok(Self { path: path.into(), fields, writer, pending: Vec::new(), rows: 0 })
+        let (pending, explained, num_reasons) = (Vec::new(), Vec::new(), reasons.len());
+        Ok(Self { path: path.into(), fields, writer, pending, explained, num_reasons, rows: 0 })
     }
 
     /// Adds a row; a row that breaks the format is refused.
     pub fn push(&mut self, row: Row) -> Result<()> {
-        row.check().map_err(|detail| Error::write(&self.path, format!("row {}: {detail}", self.rows)))?;
+        self.push_explained(row, Vec::new())
+    }
+
+    /// Adds a row with a reason for each token.
+    pub fn push_explained(&mut self, row: Row, reasons: Vec<u8>) -> Result<()> {
+        let bad = |detail: String| Error::write(&self.path, format!("row {}: {detail}", self.rows));
+        row.check().map_err(bad)?;
+        let expected = if self.num_reasons > 0 { row.tokens.len() } else { 0 };
+        if reasons.len() != expected {
+            return Err(bad(format!("{} reasons, expected {expected}", reasons.len())));
+        }
+        if let Some(reason) = reasons.iter().find(|&&reason| usize::from(reason) >= self.num_reasons) {
+            return Err(bad(format!("reason {reason} has no name, there are {}", self.num_reasons)));
+        }
+        self.explained.push(reasons);
         self.pending.push(row);
         self.rows += 1;
         if self.pending.len() >= ROWS_PER_BATCH { self.flush() } else { Ok(()) }
@@ -147,8 +194,11 @@ impl ShardWriter {
         let batch =
             serde_arrow::to_record_batch(&self.fields, &self.pending).map_err(|e| Error::write(&self.path, e))?;
         self.pending.clear();
+        let explained = std::mem::take(&mut self.explained);
+        let column = (self.num_reasons > 0).then(|| reasons_column(&explained));
+        let columns = batch.columns().iter().cloned().chain(column).collect();
         let schema = self.writer.schema().clone();
-        let batch = batch.with_schema(schema).map_err(|e| Error::write(&self.path, e))?;
+        let batch = RecordBatch::try_new(schema, columns).map_err(|e| Error::write(&self.path, e))?;
         self.writer.write(&batch).map_err(|e| Error::write(&self.path, e))
     }
 
@@ -170,6 +220,8 @@ pub struct Shard {
     /// First row number of each block, and the total at the end.
     starts: Vec<usize>,
     tokenizer: Option<String>,
+    /// Names of reasons.
+    reasons: Vec<String>,
 }
 
 #[expect(unsafe_code, reason = "the memory map of this crate; shards are written once and never changed in place")]
@@ -202,8 +254,10 @@ impl Shard {
         }
         let blocks: Vec<Block> = footer.recordBatches().iter().flatten().copied().collect();
         let tokenizer = schema.metadata().get(TOKENIZER_KEY).cloned();
+        let reasons = schema.metadata().get(REASONS_KEY).map(|names| serde_json::from_str(names)).transpose();
+        let reasons = reasons.map_err(|error| bad(format!("names of reasons: {error}")))?.unwrap_or_default();
         let decoder = FileDecoder::new(schema, footer.version());
-        let mut shard = Self { path: path.into(), buffer, decoder, blocks, starts: vec![0], tokenizer };
+        let mut shard = Self { path: path.into(), buffer, decoder, blocks, starts: vec![0], tokenizer, reasons };
         for block in 0..shard.blocks.len() {
             let rows = shard.batch(block)?.num_rows();
             shard.starts.push(shard.starts[block] + rows);
@@ -229,6 +283,11 @@ impl Shard {
         self.tokenizer.as_deref()
     }
 
+    /// Names of the reasons that its tokens have, by number; empty where that was not recorded.
+    pub fn reasons(&self) -> &[String] {
+        &self.reasons
+    }
+
     /// Number of rows.
     pub fn len(&self) -> usize {
         *self.starts.last().expect("starts holds at least the 0")
@@ -242,12 +301,7 @@ impl Shard {
     /// The row with this number.
     pub fn row(&self, index: usize) -> Result<Row> {
         let bad = |detail: String| Error::Shard { path: self.path.clone(), detail };
-        if index >= self.len() {
-            return Err(bad(format!("row {index} asked for, {} rows in it", self.len())));
-        }
-        let block = self.starts.partition_point(|&start| start <= index) - 1;
-        let batch = self.batch(block)?;
-        let at = index - self.starts[block];
+        let (batch, at) = self.place(index)?;
         let list = |name: &str| {
             let column = batch.column_by_name(name).ok_or_else(|| bad(format!("row {index}: no column `{name}`")))?;
             let list = column.as_list_opt::<i64>().ok_or_else(|| bad(format!("column `{name}` is not a list")))?;
@@ -269,6 +323,30 @@ impl Shard {
         let row = Row { tokens, weights, positions, segments, continues, sources };
         row.check().map_err(|detail| bad(format!("row {index}: {detail}")))?;
         Ok(row)
+    }
+
+    /// The reason of each token of a row, by number; none where that was not recorded.
+    pub fn row_reasons(&self, index: usize) -> Result<Option<Vec<u8>>> {
+        let (batch, at) = self.place(index)?;
+        let Some(column) = batch.column_by_name(REASONS).filter(|_| !self.reasons.is_empty()) else { return Ok(None) };
+        let bad = |detail: String| Error::Shard { path: self.path.clone(), detail: format!("row {index}: {detail}") };
+        let list = column.as_list_opt::<i64>().ok_or_else(|| bad("column `reasons` is not a list".into()))?.value(at);
+        let reasons = list.as_primitive_opt::<UInt8Type>().ok_or_else(|| bad("`reasons` has another type".into()))?;
+        let reasons = reasons.values().to_vec();
+        match reasons.iter().find(|&&reason| usize::from(reason) >= self.reasons.len()) {
+            Some(reason) => Err(bad(format!("reason {reason} has no name, there are {}", self.reasons.len()))),
+            None => Ok(Some(reasons)),
+        }
+    }
+
+    /// The batch that holds a row, and where in it.
+    fn place(&self, index: usize) -> Result<(RecordBatch, usize)> {
+        if index >= self.len() {
+            let detail = format!("row {index} asked for, {} rows in it", self.len());
+            return Err(Error::Shard { path: self.path.clone(), detail });
+        }
+        let block = self.starts.partition_point(|&start| start <= index) - 1;
+        Ok((self.batch(block)?, index - self.starts[block]))
     }
 }
 
@@ -305,6 +383,11 @@ impl ShardSet {
         self.shards.first().and_then(Shard::tokenizer)
     }
 
+    /// Names of the reasons that tokens of the first shard have; empty where that was not recorded.
+    pub fn reasons(&self) -> &[String] {
+        self.shards.first().map_or(&[], Shard::reasons)
+    }
+
     /// Number of rows in all shards.
     pub fn len(&self) -> usize {
         self.starts.last().copied().unwrap_or(0)
@@ -317,7 +400,21 @@ impl ShardSet {
 
     /// The row with this number.
     pub fn row(&self, index: usize) -> Result<Row> {
+        let (shard, index) = self.place(index);
+        shard.row(index)
+    }
+
+    /// The name of the reason of each token of a row; none where that was not recorded.
+    pub fn row_reasons(&self, index: usize) -> Result<Option<Vec<&str>>> {
+        let (shard, index) = self.place(index);
+        let reasons = shard.row_reasons(index)?;
+        let name = |reason: u8| shard.reasons[usize::from(reason)].as_str();
+        Ok(reasons.map(|reasons| reasons.into_iter().map(name).collect()))
+    }
+
+    /// The shard of a row, and its number there.
+    fn place(&self, index: usize) -> (&Shard, usize) {
         let shard = self.starts.partition_point(|&start| start <= index).saturating_sub(1).min(self.shards.len() - 1);
-        self.shards[shard].row(index - self.starts[shard])
+        (&self.shards[shard], index - self.starts[shard])
     }
 }

@@ -111,6 +111,35 @@ fn shard_rows_are_read_by_number() {
 }
 
 #[test]
+fn reasons_are_read_back_by_name_and_rows_without_are_as_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.shard");
+    let mut writer = ShardWriter::create_explained(&path, None, &["context", "observation"]).unwrap();
+    let reasons = |number: u32| row(number).weights.iter().map(|&weight| u8::from(weight > 0.0)).collect::<Vec<u8>>();
+    (0..130).for_each(|number| writer.push_explained(row(number), reasons(number)).unwrap());
+    for (wrong, words) in [(vec![0], "1 reasons, expected 5"), (vec![0, 0, 2, 1, 1], "reason 2 has no name")] {
+        let error = writer.push_explained(row(2), wrong).unwrap_err().to_string();
+        assert!(error.contains(words) && error.contains("row 130"), "{error}");
+    }
+    assert_eq!(writer.finish().unwrap(), 130);
+    let set = ShardSet::open(folder.path()).unwrap();
+    assert_eq!(set.reasons(), ["context", "observation"]);
+    for number in [0, 63, 64, 129] {
+        assert_eq!(set.row(number).unwrap(), row(number as u32));
+        let names: Vec<&str> =
+            reasons(number as u32).iter().map(|&r| ["context", "observation"][usize::from(r)]).collect();
+        assert_eq!(set.row_reasons(number).unwrap(), Some(names));
+    }
+    assert!(set.row_reasons(130).is_err());
+    let mut plain = ShardWriter::create(&path).unwrap();
+    plain.push(row(1)).unwrap();
+    assert!(plain.push_explained(row(1), vec![0; 4]).unwrap_err().to_string().contains("expected 0"));
+    plain.finish().unwrap();
+    let set = ShardSet::open(folder.path()).unwrap();
+    assert_eq!((set.row_reasons(0).unwrap(), set.reasons().len(), set.row(0).unwrap()), (None, 0, row(1)));
+}
+
+#[test]
 fn a_row_that_breaks_the_format_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = ShardWriter::create(&folder.path().join("a.shard")).unwrap();

@@ -1,4 +1,4 @@
-//! Rows as one HTML page without scripts: trained tokens stand out, their weight is in the tip of the mouse.
+//! Rows as one HTML page without scripts: trained tokens stand out; their reason and weight are in the tip of the mouse.
 
 use super::{Cell, Segment, ShardRow, ShardSummary};
 use crate::html::{escape, grouped};
@@ -49,7 +49,8 @@ fn segment_html(at: usize, segment: &Segment) -> String {
 fn cell_html(cell: &Cell) -> String {
     let text = escape(&cell.text).replace('\n', "<i>·</i>\n");
     let class = match (cell.weight, cell.is_added) {
-        (0.0, false) => return format!("<span>{text}</span>"),
+        (0.0, false) if cell.reason.is_empty() => return format!("<span>{text}</span>"),
+        (0.0, false) => return format!("<span title=\"{}\">{text}</span>", escape(&cell.reason)),
         (0.0, true) => "k",
         (weight, false) if weight < 1.0 => "t h",
         (weight, true) if weight < 1.0 => "t h k",
@@ -57,5 +58,6 @@ fn cell_html(cell: &Cell) -> String {
         (_, true) => "t k",
     };
     let ids: Vec<String> = cell.tokens.iter().map(u32::to_string).collect();
-    format!("<span class=\"{class}\" title=\"weight {}, id {}\">{text}</span>", cell.weight, ids.join(" "))
+    let why = if cell.reason.is_empty() { String::new() } else { format!("{}, ", escape(&cell.reason)) };
+    format!("<span class=\"{class}\" title=\"{why}weight {}, id {}\">{text}</span>", cell.weight, ids.join(" "))
 }

@@ -18,6 +18,15 @@ pub struct Part {
     pub trained_tokens: u64,
 }
 
+/// Tokens of one reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Why {
+    /// All.
+    pub tokens: u64,
+    /// Sum of their weights.
+    pub weight_sum: f64,
+}
+
 /// The figures of a set of rows. Lengths are counted by their upper bound, a power of two.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ShardSummary {
@@ -35,6 +44,8 @@ pub struct ShardSummary {
     pub longest_row: u64,
     /// Tokens by who says them.
     pub parts: BTreeMap<String, Part>,
+    /// Tokens by why they have the weight they have; empty where that was not recorded.
+    pub reasons: BTreeMap<String, Why>,
     /// Rows by length.
     pub row_lengths: BTreeMap<u64, u64>,
     /// Segments by length.
@@ -44,8 +55,15 @@ pub struct ShardSummary {
 }
 
 impl ShardSummary {
-    /// Adds a row: tokens and trained tokens of each segment, the sum of weights, and the same by who says them.
-    pub fn add(&mut self, segments: &[(usize, usize)], weight_sum: f64, parts: &[(&str, usize, usize)]) {
+    /// Adds a row: tokens and trained tokens of each segment, the sum of weights, tokens and trained tokens by who says
+    /// them, tokens and weights by reason.
+    pub fn add(
+        &mut self,
+        segments: &[(usize, usize)],
+        weight_sum: f64,
+        parts: &[(&str, usize, usize)],
+        whys: &[(&str, usize, f64)],
+    ) {
         let (tokens, trained) = segments.iter().fold((0, 0), |sum, size| (sum.0 + size.0, sum.1 + size.1));
         let bound = |length: usize| (length as u64).next_power_of_two();
         self.rows += 1;
@@ -63,6 +81,11 @@ impl ShardSummary {
             let part = self.parts.entry(name.into()).or_default();
             part.tokens += tokens as u64;
             part.trained_tokens += trained as u64;
+        }
+        for &(reason, tokens, weight) in whys {
+            let why = self.reasons.entry(reason.into()).or_default();
+            why.tokens += tokens as u64;
+            why.weight_sum += weight;
         }
     }
 
@@ -85,6 +108,13 @@ impl ShardSummary {
         for (name, part) in &self.parts {
             let (of_all, trained) = (share(part.tokens, self.tokens), share(part.trained_tokens, part.tokens));
             out += &format!("{name:<12} {:>10}  {of_all:5.1} %  {trained:5.1} %\n", grouped(part.tokens));
+        }
+        if !self.reasons.is_empty() {
+            out += "\nbecause it is     tokens   of all  mean weight\n";
+        }
+        for (reason, why) in &self.reasons {
+            let (of_all, weight) = (share(why.tokens, self.tokens), why.weight_sum / why.tokens.max(1) as f64);
+            out += &format!("{reason:<12} {:>10}  {of_all:5.1} %  {weight:11.2}\n", grouped(why.tokens));
         }
         for (title, lengths) in [
             ("tokens of a row", &self.row_lengths),

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use clap::ArgMatches;
 use serde_json::json;
 use worldloom_render::{Control, REPORT_FILE, RenderReport, Tokenizer};
-use worldloom_report::shard::{Cell, Segment, ShardRow, ShardSummary, page};
+use worldloom_report::shard::{Cell, Segment, ShardRow, ShardSummary, Stretch, page};
 use worldloom_schema::{Artifact, Row, ShardSet};
 
 use super::text::clean;
@@ -32,6 +32,10 @@ pub(super) fn shard(matches: &ArgMatches) -> Result<()> {
     if matches.get_flag("trained") {
         return view.print_trained(&rows);
     }
+    if matches.get_flag("reasons") && set.reasons().is_empty() {
+        let error = UserError::new(format!("`{}` does not say why its tokens have their weights", path.display()));
+        return Err(error.hint("it was rendered by an earlier version; render it again").into());
+    }
     let summary = view.summary()?;
     let notes = notes(&path);
     if matches.get_flag("json") {
@@ -47,7 +51,12 @@ pub(super) fn shard(matches: &ArgMatches) -> Result<()> {
     }
     let mut out = std::io::stdout().lock();
     let is_colour = out.is_terminal();
-    let result = view.print(&mut out, &summary, &notes, &rows, is_colour);
+    let style = match (matches.get_flag("reasons"), is_colour) {
+        (true, _) => explained,
+        (false, true) => coloured,
+        (false, false) => bracketed,
+    };
+    let result = view.print(&mut out, &summary, &notes, &rows, style);
     match result.as_ref().err().and_then(|error| error.downcast_ref::<std::io::Error>()) {
         Some(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         _ => result,
@@ -132,7 +141,17 @@ impl View<'_> {
                 parts[at].1 += 1;
                 parts[at].2 += usize::from(weight > 0.0);
             }
-            summary.add(&segments, row.total_weight(), &parts);
+            let reasons = self.set.row_reasons(number)?.unwrap_or_default();
+            let mut whys: Vec<(&str, usize, f64)> = Vec::new();
+            for (&reason, &weight) in reasons.iter().zip(&row.weights) {
+                let at = whys.iter().position(|why| why.0 == reason).unwrap_or_else(|| {
+                    whys.push((reason, 0, 0.0));
+                    whys.len() - 1
+                });
+                whys[at].1 += 1;
+                whys[at].2 += f64::from(weight);
+            }
+            summary.add(&segments, row.total_weight(), &parts, &whys);
         }
         Ok(summary)
     }
@@ -161,6 +180,7 @@ impl View<'_> {
 
     fn row(&self, number: usize) -> Result<ShardRow> {
         let row = self.set.row(number)?;
+        let reasons = self.set.row_reasons(number)?.unwrap_or_default();
         let mut segments: Vec<Segment> = (row.sources.iter().zip(&row.continues))
             .map(|(source, &parent)| Segment {
                 source: source.clone(),
@@ -170,20 +190,24 @@ impl View<'_> {
             .collect();
         let mut at = 0;
         while at < row.tokens.len() {
-            let end = self.cell_end(&row, at)?;
+            let end = self.cell_end(&row, &reasons, at)?;
             let tokens = row.tokens[at..end].to_vec();
             let text = self.tokenizer.decode(&tokens)?;
             let is_added = self.tokenizer.is_added(tokens[0]);
-            segments[row.segments[at] as usize].cells.push(Cell { text, weight: row.weights[at], is_added, tokens });
+            let (weight, reason) = (row.weights[at], reasons.get(at).copied().unwrap_or_default().to_string());
+            segments[row.segments[at] as usize].cells.push(Cell { text, weight, is_added, tokens, reason });
             at = end;
         }
         Ok(ShardRow { number, segments })
     }
 
-    /// The end of the shortest run that is whole text, of one segment and weight.
-    fn cell_end(&self, row: &Row, at: usize) -> Result<usize> {
+    /// The end of the shortest run that is whole text, of one segment, weight and reason.
+    fn cell_end(&self, row: &Row, reasons: &[&str], at: usize) -> Result<usize> {
         let same = |next: usize| {
-            next < row.tokens.len() && row.segments[next] == row.segments[at] && row.weights[next] == row.weights[at]
+            next < row.tokens.len()
+                && row.segments[next] == row.segments[at]
+                && row.weights[next] == row.weights[at]
+                && reasons.get(next) == reasons.get(at)
         };
         for end in at + 1..=at + MAX_CELL {
             if !self.tokenizer.decode(&row.tokens[at..end])?.contains('\u{fffd}') {
@@ -217,7 +241,7 @@ impl View<'_> {
         summary: &ShardSummary,
         notes: &[String],
         rows: &[usize],
-        is_colour: bool,
+        style: fn(&Segment) -> String,
     ) -> Result<()> {
         write!(out, "{}", summary.table())?;
         writeln!(out)?;
@@ -230,7 +254,7 @@ impl View<'_> {
                 let branch = segment.continues.map(|parent| format!(", goes on from {parent}")).unwrap_or_default();
                 let (tokens, trained) = segment.size();
                 writeln!(out, "— {at}: {}{branch}, {tokens} tokens, {trained} trained", clean(&segment.source))?;
-                writeln!(out, "{}", if is_colour { coloured(segment) } else { bracketed(segment) })?;
+                writeln!(out, "{}", style(segment))?;
             }
         }
         Ok(())
@@ -267,6 +291,15 @@ fn coloured(segment: &Segment) -> String {
     out
 }
 
+/// A line for each stretch of one reason: the reason, the weight, the number of tokens, the text.
+fn explained(segment: &Segment) -> String {
+    let line = |stretch: &Stretch<'_>| {
+        let text: Vec<String> = stretch.text.split('\n').map(clean).collect();
+        format!("{:<12} {:>4} {:>6}  {}", stretch.reason, stretch.weight, stretch.tokens, text.join("⏎"))
+    };
+    segment.explained().iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
 /// The text with trained stretches in brackets, their weight at the end where it is not 1.
 fn bracketed(segment: &Segment) -> String {
     let mut out = String::new();
@@ -293,7 +326,10 @@ mod tests {
     use super::*;
 
     fn segment() -> Segment {
-        let cell = |text: &str, weight| Cell { text: text.into(), weight, is_added: false, tokens: vec![1] };
+        let cell = |text: &str, weight| {
+            let reason = if weight > 0.0 { "observation" } else { "action" }.into();
+            Cell { text: text.into(), weight, is_added: false, tokens: vec![1], reason }
+        };
         let cells =
             vec![cell("ls\u{1b}[2J\n", 0.0), cell("fi", 1.0), cell("g", 1.0), cell("pwd", 0.5), cell("\n", 0.0)];
         Segment { source: "a".into(), continues: None, cells }
@@ -302,6 +338,8 @@ mod tests {
     #[test]
     fn trained_stretches_are_marked_with_and_without_colour() {
         assert_eq!(bracketed(&segment()), "ls␛[2J\n⟦fig⟧⟦pwd⟧0.5\n");
+        let lines = "action          0      1  ls␛[2J⏎\nobservation     1      2  fig\nobservation   0.5      1  pwd\naction          0      1  ⏎";
+        assert_eq!(explained(&segment()), lines);
         let coloured = coloured(&segment());
         assert!(coloured.contains(TRAINED) && coloured.contains(LESS) && !coloured.contains("\u{1b}[2J"));
     }
