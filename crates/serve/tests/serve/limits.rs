@@ -50,9 +50,10 @@ async fn a_client_that_hangs_up_frees_its_place() {
     server.until("asks_waiting", 1.0).await;
     drop(stream);
     whole.abort();
+    // The second may become active in the moment in which the first has gone: what has been given up is counted at the end.
+    server.until("asks_abandoned_total", 2.0).await;
     server.until("completions_active", 0.0).await;
     server.until("asks_waiting", 0.0).await;
-    assert_eq!(server.metric("asks_abandoned_total").await, 2.0);
     server.ok(CHAT, &json!({"messages": [{"role": "user", "content": "ls"}], "max_tokens": 4})).await;
 }
 
