@@ -191,13 +191,14 @@ fn repeated_turns_are_left_out_and_examples_are_spread_over_classes() {
 fn what_cannot_be_evaluated_is_refused_with_its_name() {
     let workplace = Workplace::new();
     let out = tempfile::tempdir().unwrap();
+    let stages = stages(&workplace);
     let refuses = |config: &EvaluateConfig, word: &str| {
-        let message = evaluate(&workplace, config, &[], out.path()).unwrap_err().to_string();
+        let message = evaluate(&workplace, config, &stages[..1], out.path()).unwrap_err().to_string();
         assert!(message.contains(word), "{message}");
     };
     refuses(&EvaluateConfig { resamples: 0, ..config() }, "resamples");
     refuses(&EvaluateConfig { temperature: -1.0, ..config() }, "temperature");
-    refuses(&EvaluateConfig { family: None, ..config() }, "family");
+    refuses(&EvaluateConfig { templates: Some("mine".into()), ..config() }, "family");
     refuses(&EvaluateConfig { max_turns: Some(0), ..config() }, "max_turns");
     write_table(&workplace.path("eval.parquet"), Vec::<worldloom_schema::Trajectory>::new()).unwrap();
     refuses(&config(), "no turn to evaluate");
