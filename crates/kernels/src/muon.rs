@@ -76,8 +76,8 @@ pub fn orthogonalise(x: &mut [f32], columns: usize, iterations: usize) {
         multiply_accumulate(&mut polynomial, square, square, c, threads);
         let polynomial = Matrix::new(&polynomial, small, small);
         match tall {
-            true => multiply(&mut next, matrix, polynomial, 1.0, Threads::Pool),
-            false => multiply(&mut next, polynomial, matrix, 1.0, Threads::Pool),
+            true => multiply(&mut next, matrix, polynomial, 1.0, threads),
+            false => multiply(&mut next, polynomial, matrix, 1.0, threads),
         }
         scale(x, a);
         add_assign(x, &next);
