@@ -27,7 +27,22 @@ const UPDATES: &str = "updates";
 #[derive(Debug, Clone, PartialEq)]
 enum Moments {
     AdamW { first: Vec<f32>, second: Vec<f32> },
-    Muon { momentum: Vec<f32> },
+    Muon { momentum: Vec<f32>, matrices: Matrices },
+}
+
+/// Numbers and columns of a matrix, or of each of several stacked ones.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Matrices {
+    size: usize,
+    columns: usize,
+}
+
+impl Matrices {
+    fn of(shape: &[usize]) -> Self {
+        let columns = shape.last().copied().unwrap_or(1).max(1);
+        let rows = if shape.len() > 1 { shape[shape.len() - 2] } else { 1 };
+        Self { size: (rows * columns).max(1), columns }
+    }
 }
 
 impl Moments {
@@ -35,14 +50,14 @@ impl Moments {
     fn named(&self) -> Vec<(&'static str, &Vec<f32>)> {
         match self {
             Self::AdamW { first, second } => vec![(FIRST, first), (SECOND, second)],
-            Self::Muon { momentum } => vec![(MOMENTUM, momentum)],
+            Self::Muon { momentum, .. } => vec![(MOMENTUM, momentum)],
         }
     }
 
     fn named_mut(&mut self) -> Vec<(&'static str, &mut Vec<f32>)> {
         match self {
             Self::AdamW { first, second } => vec![(FIRST, first), (SECOND, second)],
-            Self::Muon { momentum } => vec![(MOMENTUM, momentum)],
+            Self::Muon { momentum, .. } => vec![(MOMENTUM, momentum)],
         }
     }
 }
@@ -64,7 +79,7 @@ impl Optimizer {
         decoder.for_each_trained(&mut |path, shape, values| {
             let zeros = vec![0.0; values.len()];
             let of_path = match config.muon_of(path, shape) {
-                Some(_) => Moments::Muon { momentum: zeros },
+                Some(_) => Moments::Muon { momentum: zeros, matrices: Matrices::of(shape) },
                 None => Moments::AdamW { first: zeros.clone(), second: zeros },
             };
             moments.insert(path.to_string(), of_path);
@@ -95,21 +110,20 @@ impl Optimizer {
     pub fn update(&mut self, decoder: Decoder, gradients: &mut Gradients, gradient_norm: f64, rate: f64) -> Decoder {
         self.updates += 1;
         let clip = (self.config.clip_norm / (gradient_norm + 1e-6)).min(1.0) as f32;
-        self.find_directions(&decoder, gradients, clip);
+        self.find_directions(gradients, clip);
         let gradients: BTreeMap<&str, &[f32]> = gradients.iter().collect();
         let (config, updates, moments, masters) = (&self.config, self.updates, &mut self.moments, &mut self.masters);
-        let mut update = |path: &str, shape: &[usize], values: &mut [f32]| {
+        let mut update = |path: &str, values: &mut [f32]| {
             let moments = moments.get_mut(path).expect("moments were made for every parameter of this decoder");
             let (gradient, decay) = (gradients[path], config.decay_of(path));
             let rate = rate * config.rate_scale_of(path);
-            match (moments, config.muon_of(path, shape)) {
-                (Moments::Muon { .. }, Some(_)) => {
-                    let (size, columns) = matrices_of(shape);
-                    for (values, direction) in values.chunks_exact_mut(size).zip(gradient.chunks_exact(size)) {
-                        worldloom_kernels::muon(values, direction, columns, rate, decay);
+            match moments {
+                Moments::Muon { matrices: Matrices { size, columns }, .. } => {
+                    for (values, direction) in values.chunks_exact_mut(*size).zip(gradient.chunks_exact(*size)) {
+                        worldloom_kernels::muon(values, direction, *columns, rate, decay);
                     }
                 }
-                (Moments::AdamW { first, second }, _) => {
+                Moments::AdamW { first, second } => {
                     let step = AdamWStep {
                         learning_rate: rate,
                         weight_decay: decay,
@@ -121,36 +135,31 @@ impl Optimizer {
                     };
                     worldloom_kernels::adamw(values, gradient, first, second, &step);
                 }
-                (Moments::Muon { .. }, None) => unreachable!("moments follow the config: `{path}`"),
             }
         };
-        decoder.update_parameters(&mut |path, shape, values| match masters.get_mut(path) {
+        decoder.update_parameters(&mut |path, _, values| match masters.get_mut(path) {
             Some(master) => {
-                update(path, shape, master);
+                update(path, master);
                 values.copy_from_slice(master);
             }
-            None => update(path, shape, values),
+            None => update(path, values),
         })
     }
 
     /// Turns the gradients of Muon's matrices into directions, all matrices at the same time.
-    fn find_directions(&mut self, decoder: &Decoder, gradients: &mut Gradients, clip: f32) {
+    fn find_directions(&mut self, gradients: &mut Gradients, clip: f32) {
         let Some(muon) = &self.config.muon else { return };
         let step = MuonStep { momentum: muon.momentum, iterations: muon.iterations, gradient_scale: clip };
-        let mut shapes = BTreeMap::new();
-        decoder.for_each_trained(&mut |path, shape, _| {
-            shapes.insert(path.to_string(), matrices_of(shape));
-        });
         let mut gradients: BTreeMap<&str, &mut [f32]> = gradients.iter_mut().collect();
-        let mut matrices = Vec::new();
+        let mut all = Vec::new();
         for (path, moments) in &mut self.moments {
-            if let (Moments::Muon { momentum }, Some(gradient)) = (moments, gradients.remove(path.as_str())) {
-                let (size, columns) = shapes[path];
+            if let (Moments::Muon { momentum, matrices }, Some(gradient)) = (moments, gradients.remove(path.as_str())) {
+                let Matrices { size, columns } = *matrices;
                 let each = gradient.chunks_exact_mut(size).zip(momentum.chunks_exact_mut(size));
-                matrices.extend(each.map(|(gradient, momentum)| (gradient, momentum, columns)));
+                all.extend(each.map(|(gradient, momentum)| (gradient, momentum, columns)));
             }
         }
-        matrices.into_par_iter().for_each(|(gradient, momentum, columns)| {
+        all.into_par_iter().for_each(|(gradient, momentum, columns)| {
             worldloom_kernels::muon_direction(gradient, momentum, columns, &step);
         });
     }
@@ -197,11 +206,4 @@ impl Optimizer {
         }
         Ok(state)
     }
-}
-
-/// Numbers and columns of a matrix, or of each of several stacked ones.
-fn matrices_of(shape: &[usize]) -> (usize, usize) {
-    let columns = shape.last().copied().unwrap_or(1).max(1);
-    let rows = if shape.len() > 1 { shape[shape.len() - 2] } else { 1 };
-    ((rows * columns).max(1), columns)
 }
