@@ -130,6 +130,11 @@ impl Gradients {
         decoder.visit(&mut Accumulator { path, counts, next: 0, buffers: &mut self.buffers, graph });
     }
 
+    /// All zero, for the same decoder.
+    pub fn zeros_like(&self) -> Gradients {
+        Gradients { buffers: self.iter().map(|(path, values)| (path.to_owned(), vec![0f32; values.len()])).collect() }
+    }
+
     /// Adds other sums for the same decoder.
     pub fn add(&mut self, other: &Gradients) {
         for ((path, sum), (other_path, values)) in self.buffers.iter_mut().zip(&other.buffers) {

@@ -59,6 +59,11 @@ impl Batch {
         batch
     }
 
+    /// Those of `rows` with these numbers.
+    pub(crate) fn of(rows: &[Row], numbers: &[usize], denominator: f64) -> Self {
+        Self::new(&numbers.iter().map(|&at| &rows[at]).collect::<Vec<_>>(), denominator)
+    }
+
     fn push(&mut self, row: &Row, denominator: f64) {
         let used = predicting_length(row);
         self.tokens.extend(&row.tokens[..used]);
@@ -162,9 +167,7 @@ pub(crate) fn predicting_length(row: &Row) -> usize {
 /// Rows as micro-batches with weights over `denominator`.
 pub(crate) fn batches(rows: &[Row], rows_per_micro_batch: usize, denominator: f64) -> Vec<Batch> {
     let numbers = micro_batches(rows, rows_per_micro_batch);
-    let batch =
-        |numbers: &Vec<usize>| Batch::new(&numbers.iter().map(|&at| &rows[at]).collect::<Vec<_>>(), denominator);
-    numbers.iter().map(batch).collect()
+    numbers.iter().map(|numbers| Batch::of(rows, numbers, denominator)).collect()
 }
 
 /// Row numbers in micro-batches: longest rows first, so that a batch pads little.

@@ -2,7 +2,7 @@
 
 use burn::module::Module;
 use burn::tensor::Device;
-use worldloom_model::{Decoder, Gradients, ReadParameter, RouterLoss};
+use worldloom_model::{Decoder, Gradients, Losses, ReadParameter, RouterLoss};
 
 use crate::batch::{Batch, Pass};
 use crate::error::{Error, Result};
@@ -91,27 +91,29 @@ impl Learner {
     /// Each on a copy of the decoder that shares its numbers, so that the graphs have nothing in common, and with sums of
     /// its own, which are added in order.
     fn add_side_by_side(&mut self, batches: &[&Batch], temperature: f32, place: &Place<'_>) -> Result<f64> {
-        let (device, pass) = (&self.device, self.pass(temperature));
+        let device = &self.device;
+        let pass = Pass { temperature, routers: self.routers.as_ref(), recompute: self.recompute };
         let copies = batches.iter().map(|&batch| (batch, self.decoder().clone().fork(device)));
         let sums = self.lanes.map(copies, |(batch, decoder)| {
-            let mut gradients = Gradients::zeros(&decoder);
+            let mut gradients = self.gradients.zeros_like();
             let losses = batch.accumulate(&decoder, &pass, device, &mut gradients);
             (losses, gradients)
         });
         let mut loss = 0.0;
         for (losses, gradients) in sums {
-            if !losses.is_finite() {
-                return Err(place.not_finite("loss"));
-            }
+            loss += self.count(losses, place)?;
             self.gradients.add(&gradients);
-            self.router_loss += f64::from(losses.routers);
-            loss += f64::from(losses.nll);
         }
         Ok(loss)
     }
 
-    fn pass(&self, temperature: f32) -> Pass<'_> {
-        Pass { temperature, routers: self.routers.as_ref(), recompute: self.recompute }
+    /// Adds the losses of a micro-batch up; returns its share of the step's loss.
+    fn count(&mut self, losses: Losses, place: &Place<'_>) -> Result<f64> {
+        if !losses.is_finite() {
+            return Err(place.not_finite("loss"));
+        }
+        self.router_loss += f64::from(losses.routers);
+        Ok(f64::from(losses.nll))
     }
 
     fn add_one(&mut self, batch: &Batch, temperature: f32, place: &Place<'_>) -> Result<f64> {
@@ -122,11 +124,7 @@ impl Learner {
         let pass = Pass { temperature, routers: self.routers.as_ref(), recompute: self.recompute };
         let losses = batch.accumulate(decoder, &pass, &self.device, &mut self.gradients);
         decoder.set_dropout(None);
-        if !losses.is_finite() {
-            return Err(place.not_finite("loss"));
-        }
-        self.router_loss += f64::from(losses.routers);
-        Ok(f64::from(losses.nll))
+        self.count(losses, place)
     }
 
     /// A forward and backward pass that changes nothing, so that running out of memory shows before the first step.

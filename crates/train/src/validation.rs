@@ -79,10 +79,9 @@ pub(crate) fn measure(
     let rows = read(data, numbers)?;
     let (mut all, mut domains) = (Sums::default(), BTreeMap::new());
     let micro_batches = micro_batches(&rows, rows_per_micro_batch);
-    let statistics = learner.lanes.map(&micro_batches, |numbers| {
-        let rows: Vec<&Row> = numbers.iter().map(|&at| &rows[at]).collect();
-        Batch::new(&rows, 1.0).statistics(learner.decoder(), &learner.device)
-    });
+    let statistics = learner
+        .lanes
+        .map(&micro_batches, |numbers| Batch::of(&rows, numbers, 1.0).statistics(learner.decoder(), &learner.device));
     for (numbers, statistics) in micro_batches.iter().zip(statistics) {
         for (&at, statistics) in numbers.iter().zip(statistics) {
             add_row(&rows[at], &statistics, data.labels.as_ref(), &mut all, &mut domains);

@@ -23,8 +23,7 @@ fn log_probs(config: &RlConfig, learner: &Learner, decoder: &Decoder, samples: &
     let mut result = vec![Vec::new(); samples.len()];
     let micro_batches = micro_batches(&rows, config.rows_per_micro_batch);
     let values = learner.lanes.map(&micro_batches, |numbers| {
-        let batch = Batch::new(&numbers.iter().map(|&at| &rows[at]).collect::<Vec<_>>(), 1.0);
-        batch.log_probs(decoder, config.temperature as f32, &learner.device)
+        Batch::of(&rows, numbers, 1.0).log_probs(decoder, config.temperature as f32, &learner.device)
     });
     for (micro_batch, values) in micro_batches.into_iter().zip(values) {
         for (at, values) in micro_batch.into_iter().zip(values) {
