@@ -38,7 +38,7 @@ pub use metrics::{Clock, Control, Observer, RouterMetrics, Silent, StartInfo, St
 pub use optimizer::{MuonConfig, Optimizer, OptimizerConfig, ParameterGroup};
 pub use order::Order;
 pub use plan::{Attribute, Curriculum};
-pub use run::{Job, Report};
+pub use run::{Job, Report, loaded_in};
 pub use schedule::{Schedule, Shape};
 pub use seeds::{Purpose, split_seed};
 pub use validation::{Score, Validation};

@@ -10,6 +10,7 @@ use worldloom_schema::InputRef;
 
 use crate::checkpoint::{Best, CheckpointConfig, Checkpoints, Identity, OPTIMIZER, State, write_json};
 use crate::error::Result;
+use crate::lanes::Lanes;
 use crate::learner::Learner;
 use crate::metrics::{Control, MetricsFile};
 use crate::optimizer::{Optimizer, OptimizerConfig};
@@ -55,6 +56,14 @@ pub(crate) struct Settings<'a> {
     pub(crate) seed: u64,
     pub(crate) lora: Option<&'a LoraConfig>,
     pub(crate) precision: Precision,
+    pub(crate) recompute: bool,
+    pub(crate) micro_batches_at_once: usize,
+}
+
+/// What the weights of a run are loaded in: one that trains all of them needs all their bits, and makes its masters of
+/// them; a base that stays as it is is never there in more than it is held in.
+pub fn loaded_in(precision: Precision, lora: Option<&LoraConfig>) -> Precision {
+    if lora.is_some() { precision } else { Precision::F32 }
 }
 
 /// An open run.
@@ -76,14 +85,13 @@ impl Run {
         mut inputs: BTreeMap<String, InputRef>,
         settings: Settings<'_>,
     ) -> Result<Self> {
-        let Settings { optimizer, checkpoints, seed, lora, precision } = settings;
+        let Settings { optimizer, checkpoints, seed, lora, precision, recompute, micro_batches_at_once } = settings;
         precision.check(job.device)?;
         job.decoder.check_dtypes()?;
         fs_err::create_dir_all(job.out)?;
         inputs.insert("model".into(), InputRef { path: PathBuf::new(), key: fingerprint(&job.decoder) });
         let checkpoints = Checkpoints::open(job.out, checkpoints, Identity { config, inputs })?;
-        // Training in full starts from all bits of the weights, and makes its masters of them.
-        let start = job.decoder.held_in(if lora.is_some() { precision } else { Precision::F32 });
+        let start = job.decoder.held_in(loaded_in(precision, lora));
         let base = lora.map(|_| start.clone());
         let (decoder, optimizer, state, saved) = match checkpoints.latest(base.as_ref(), job.device)? {
             Some(loaded) => {
@@ -107,7 +115,8 @@ impl Run {
         };
         checkpoints.check_space(decoder.num_trained() as u64)?;
         let metrics = MetricsFile::resume(job.out, state.step)?;
-        let learner = Learner::new(decoder, optimizer, job.device, seed);
+        let mut learner = Learner::new(decoder, optimizer, job.device, seed);
+        (learner.recompute, learner.lanes) = (recompute, Lanes::new(micro_batches_at_once));
         Ok(Self { learner, state, metrics, model: job.model, checkpoints, out: job.out.into(), saved })
     }
 

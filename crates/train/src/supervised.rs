@@ -15,7 +15,7 @@ use crate::checkpoint::CheckpointConfig;
 use crate::data::{Data, scan};
 use crate::error::{Error, Result};
 use crate::guard::{GuardConfig, Recent};
-use crate::lanes::{Lanes, check_lanes, is_one, one};
+use crate::lanes::{check_lanes, is_one, one};
 use crate::learner::Place;
 use crate::memory::{Memory, resident_bytes};
 use crate::metrics::{Control, RouterMetrics, StartInfo, StepClock, StepMetrics};
@@ -204,11 +204,10 @@ fn open(config: &StageConfig, job: Job<'_>, data: &Data, validation: Option<&Dat
         seed: config.seed,
         lora: config.lora.as_ref(),
         precision: config.precision,
+        recompute: config.recompute,
+        micro_batches_at_once: config.micro_batches_at_once,
     };
-    let mut run = Run::open(job, resolved, inputs, settings)?;
-    run.learner.recompute = config.recompute;
-    run.learner.lanes = Lanes::new(config.micro_batches_at_once);
-    Ok(run)
+    Run::open(job, resolved, inputs, settings)
 }
 
 /// The largest micro-batches once forward and backward, thrown away: what does not fit fails now and not in an hour. What is

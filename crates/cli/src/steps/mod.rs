@@ -172,6 +172,11 @@ fn rebase(base: &Path, path: &Path) -> PathBuf {
     if path.is_absolute() || base == Path::new(".") { path.into() } else { base.join(path) }
 }
 
+/// The value of a variable that a config names as a key.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 /// The texts of `compact` that keys were first made with; they add nothing to a key.
 const FIRST_TEXTS: &str = "6beccedd829061893be20eee0d8ec626";
 

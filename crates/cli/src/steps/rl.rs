@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use worldloom_judge::verify::{VERIFIER_FILE, read_verifiers};
 use worldloom_render::Tokenizer;
 use worldloom_schema::{PROMPT_FILE, Prompt, read_table};
+use worldloom_train::loaded_in;
 use worldloom_train::rl::{self, Partners, RlConfig, Sampler};
 use worldloom_world::{
     GeneratorSampler, JudgePlace, JudgeScorer, PromptConfig, RemoteConfig, RemoteSampler, ScorerConfig, add_truths,
@@ -15,8 +16,8 @@ use worldloom_world::{
 };
 
 use super::form::form_of_prompts;
-use super::training::{loaded_in, train};
-use super::{Counts, Role, Step, StepContext, model_folder};
+use super::training::train;
+use super::{Counts, Role, Step, StepContext, model_folder, variable};
 use crate::config::{resolved, typed};
 use crate::device::open_device;
 use crate::pipeline::external;
@@ -101,8 +102,7 @@ impl Step for Rl {
             tracing::info!(left_out, "true answers that are too long or cannot be written");
         }
         let stops = renderer.stop_tokens();
-        let key = |name: &str| std::env::var(name).ok();
-        let place = JudgePlace { folder: &context.out, key: &key, device: &open_device() };
+        let place = JudgePlace { folder: &context.out, key: &variable, device: &open_device() };
         let (judge, second) = (scorer.judge.open(&place)?, scorer.second.clone());
         let mut scorer = JudgeScorer::new(scorer, renderer, judge, prompts)?;
         if let Some(second) = second {

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde_json::Value;
-use worldloom_train::Data;
 use worldloom_train::supervised::{self, StageConfig};
+use worldloom_train::{Data, loaded_in};
 
 use super::form::form_of_rows;
 use super::labels::{labels, stop_tokens};
-use super::training::{loaded_in, train};
+use super::training::train;
 use super::{Counts, Role, Step, StepContext, model_folder, resolve_as};
 
 /// Roles of rows beside the first.

@@ -9,7 +9,7 @@ use worldloom_world::JudgePlace;
 use worldloom_world::instruct::{self, INSTRUCT_REPORT_FILE, InstructConfig, InstructInputs, InstructReport};
 use worldloom_world::traces::{self, TRACE_REPORT_FILE, TraceConfig, TraceInputs, TraceReport};
 
-use super::{Counts, Role, Step, StepContext, rebase, templates_key};
+use super::{Counts, Role, Step, StepContext, rebase, templates_key, variable};
 use crate::config::{resolved, typed};
 use crate::device::open_device;
 use crate::pipeline::external;
@@ -124,10 +124,6 @@ impl Step for Instruct {
         let inputs = InstructInputs { pools, place: &place, stop: context.stop, progress: &progress };
         Ok(instruct::instruct(&config, &inputs, &context.out)?.counts())
     }
-}
-
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
 }
 
 fn keys<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<Value> {

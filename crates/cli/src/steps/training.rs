@@ -1,7 +1,7 @@
 //! What the training steps have in common: the model they start from, what they show, the way they stop and end.
 
 use anyhow::Result;
-use worldloom_model::{LoraConfig, Precision};
+use worldloom_model::Precision;
 use worldloom_render::PromptForm;
 use worldloom_train::rl::RlStepMetrics;
 use worldloom_train::{Control, Job, Memory, Observer, Report, StartInfo, StepMetrics};
@@ -104,12 +104,6 @@ impl Observer for Watch<'_> {
             format!("reward {reward:.2} faults {faults:.1} % length {:.0}", metrics.response_length)
         });
     }
-}
-
-/// What the weights are loaded in: a run that trains all of them needs them exact, and rounds them itself; a base that
-/// stays as it is is never there in more than it is held in.
-pub(super) fn loaded_in(precision: Precision, lora: Option<&LoraConfig>) -> Precision {
-    if lora.is_some() { precision } else { Precision::F32 }
 }
 
 /// Memory that the system could give, where it says.

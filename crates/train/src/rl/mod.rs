@@ -36,7 +36,6 @@ pub use objective::{
 pub use rollout::{Failure, Group, Notes, Partners, RlPrompt, Sampler, Score, Scorer};
 
 use crate::error::{Error, Result};
-use crate::lanes::Lanes;
 use crate::learner::Place;
 use crate::metrics::{Clock, Control, StartInfo};
 use crate::run::{Job, Report, Run, Settings};
@@ -133,11 +132,10 @@ fn open(config: &RlConfig, job: Job<'_>, prompts: &[RlPrompt]) -> Result<Run> {
         seed: config.seed,
         lora: config.lora.as_ref(),
         precision: config.precision,
+        recompute: config.recompute,
+        micro_batches_at_once: config.micro_batches_at_once,
     };
-    let mut run = Run::open(job, resolved, inputs, settings)?;
-    run.learner.recompute = config.recompute;
-    run.learner.lanes = Lanes::new(config.micro_batches_at_once);
-    Ok(run)
+    Run::open(job, resolved, inputs, settings)
 }
 
 /// What a step works with.
