@@ -1,7 +1,7 @@
 //! How much memory a decoder takes, counted from its shape: weights, what training keeps beside them, activations, cache.
 //!
-//! Everything is single precision, but for matrices that are held in another. Activations are what the operations keep for the backward pass, as `ops/autodiff.rs`
-//! has it; work space that lives for one operation is left out.
+//! Everything is single precision, but for matrices that are held in another. Activations are what the operations keep for
+//! the backward pass, as `ops/autodiff.rs` has it; work space that lives for one operation is left out.
 
 use crate::{
     Decoder, DeltaNetShape, Error, FeedForwardKind, LayerDesign, LoraConfig, Mixer, ModelConfig, ParameterShape,
@@ -42,10 +42,11 @@ pub fn memory_needs(
     lora: &LoraConfig,
     device: &Device,
 ) -> Result<MemoryNeeds, Error> {
-    let numbers: usize = parameter_shapes(config, device).iter().map(|parameter| parameter.num_elements()).sum();
+    let shapes = parameter_shapes(config, device);
+    let numbers: usize = shapes.iter().map(|parameter| parameter.num_elements()).sum();
     let adapter_parameters = Decoder::without_numbers(config, device).with_lora(lora, 0, device)?.num_trained() as u64;
     let weights = numbers as u64 * FLOAT;
-    let halved = weight_bytes(config, Precision::BF16, device);
+    let halved = weight_bytes(&shapes, Precision::BF16);
     let cache = cached_numbers(config, context) * FLOAT;
     let activations = kept_numbers(config) * context as u64 * FLOAT;
     let head = (config.vocab_size * config.hidden_size) as u64 * FLOAT;
@@ -82,9 +83,7 @@ impl TrainingMemory {
     pub fn total(&self) -> u64 {
         self.weights + self.masters + self.gradients + self.moments + self.backward
     }
-}
 
-impl TrainingMemory {
     /// With so many micro-batches at once: each has activations and sums of its own.
     pub fn side_by_side(self, micro_batches: u64) -> Self {
         let sums = if micro_batches > 1 { 1 + micro_batches } else { 1 };
@@ -107,7 +106,7 @@ pub fn training_memory(
 ) -> TrainingMemory {
     let shapes = parameter_shapes(config, device);
     let numbers: usize = shapes.iter().map(|parameter| parameter.num_elements()).sum();
-    let weights = weight_bytes(config, precision, device);
+    let weights = weight_bytes(&shapes, precision);
     let largest_matrix = shapes.iter().map(|parameter| parameter.num_elements()).max().unwrap_or(0) as u64 * FLOAT;
     let trained = num_trained * FLOAT;
     let is_full = num_trained >= numbers as u64;
@@ -137,11 +136,11 @@ pub fn training_memory(
 }
 
 /// Bytes of all weights with the matrices held in a precision.
-fn weight_bytes(config: &ModelConfig, precision: Precision, device: &Device) -> u64 {
+fn weight_bytes(shapes: &[ParameterShape], precision: Precision) -> u64 {
     let of = |parameter: &ParameterShape| {
         parameter.num_elements() as u64 * precision.of(&parameter.name, &parameter.shape).size() as u64
     };
-    parameter_shapes(config, device).iter().map(of).sum()
+    shapes.iter().map(of).sum()
 }
 
 /// Keys and values of every attention; window and state of every delta-net.

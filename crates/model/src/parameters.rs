@@ -208,6 +208,19 @@ impl Path {
     }
 }
 
+/// Keeps `self.path` on the parameter being visited, in a visitor or a mapper.
+macro_rules! follow_path {
+    () => {
+        fn enter_module(&mut self, name: &str, container: &str) {
+            self.path.enter(name, container);
+        }
+
+        fn exit_module(&mut self, _: &str, container: &str) {
+            self.path.exit(container);
+        }
+    };
+}
+
 fn is_adapter(name: &str) -> bool {
     name.ends_with(".lora_A") || name.ends_with(".lora_B")
 }
@@ -219,13 +232,7 @@ struct Reader<'a> {
 }
 
 impl ModuleVisitor for Reader<'_> {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _: &str, container: &str) {
-        self.path.exit(container);
-    }
+    follow_path!();
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let name = self.path.name();
@@ -253,13 +260,7 @@ struct Caster<'a> {
 }
 
 impl ModuleMapper for Caster<'_> {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _: &str, container: &str) {
-        self.path.exit(container);
-    }
+    follow_path!();
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         let wanted = (self.wanted)(&self.path.name(), &param.dims());
@@ -284,13 +285,7 @@ struct Types<'a> {
 }
 
 impl ModuleVisitor for Types<'_> {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _: &str, container: &str) {
-        self.path.exit(container);
-    }
+    follow_path!();
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         (self.show)(&self.path.name(), &param.dims(), param.dtype());
@@ -304,13 +299,7 @@ struct Changer<'a> {
 }
 
 impl ModuleMapper for Changer<'_> {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _: &str, container: &str) {
-        self.path.exit(container);
-    }
+    follow_path!();
 
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
         if !(self.changes)(&self.path.name()) {
@@ -352,13 +341,7 @@ struct Accumulator<'a> {
 }
 
 impl ModuleVisitor for Accumulator<'_> {
-    fn enter_module(&mut self, name: &str, container: &str) {
-        self.path.enter(name, container);
-    }
-
-    fn exit_module(&mut self, _: &str, container: &str) {
-        self.path.exit(container);
-    }
+    follow_path!();
 
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         if !(self.counts)(&self.path.name()) {
