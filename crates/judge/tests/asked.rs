@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use std::sync::Arc;
+
 use serde_json::json;
 use worldloom_judge::asked::{EndpointRespondent, JudgePrompts, ModelJudge};
 use worldloom_judge::endpoint::scripted::{Answer, Seen, Server};
@@ -19,7 +21,7 @@ fn judge(server: &Server, tries: u32) -> ModelJudge {
     let config = EndpointConfig { timeout_s: 0.2, attempts: 2, ..server.config("judge") };
     let endpoint = BlockingEndpoint::new(Endpoint::new(config, None).unwrap()).unwrap();
     let respondent = EndpointRespondent::new(endpoint, Parameters::default());
-    ModelJudge::new(Box::new(respondent), JudgePrompts::bundled(), tries)
+    ModelJudge::new(Arc::new(respondent), JudgePrompts::bundled(), tries)
 }
 
 fn evaluation(scores: &str) -> String {

@@ -20,7 +20,7 @@ use worldloom_train::{Purpose, split_seed};
 
 use crate::error::{Error, Result};
 use crate::judges::JudgePlace;
-use crate::teacher::{Reply, Teacher, TeacherConfig};
+use crate::teacher::{Reply, Teacher, TeacherConfig, check_answered, check_share, write_report};
 
 const SYSTEM: &str = include_str!("../prompts/instruct.md");
 /// Name of the report inside an artifact.
@@ -117,9 +117,7 @@ impl InstructReport {
 /// Writes the pools with instructions and the report into the existing folder `out`.
 pub fn instruct(config: &InstructConfig, inputs: &InstructInputs<'_>, out: &Path) -> Result<InstructReport> {
     for (field, share) in [("share", config.share), ("max_unavailable_share", config.max_unavailable_share)] {
-        if !(0.0..=1.0).contains(&share) {
-            return Err(Error::config(field, format!("{share}, expected 0 to 1")));
-        }
+        check_share(field, share)?;
     }
     if config.pools.is_empty() {
         return Err(Error::config("pools", "empty, expected at least one of cpt, sft, rl"));
@@ -147,17 +145,11 @@ pub fn instruct(config: &InstructConfig, inputs: &InstructInputs<'_>, out: &Path
         done += chunk.len() as u64;
         (inputs.progress)(done, total);
     }
-    if report.unavailable as f64 > config.max_unavailable_share * report.drawn as f64 {
-        let (unavailable, queries) = (report.unavailable, report.drawn);
-        return Err(Error::Unanswered { unavailable, queries, limit: config.max_unavailable_share });
-    }
+    check_answered(report.unavailable, report.drawn, config.max_unavailable_share)?;
     for (name, trajectories) in pools {
         write_table(&out.join(name), trajectories)?;
     }
-    fs_err::write(
-        out.join(INSTRUCT_REPORT_FILE),
-        serde_json::to_string_pretty(&report).map_err(std::io::Error::from)? + "\n",
-    )?;
+    write_report(&out.join(INSTRUCT_REPORT_FILE), &report)?;
     Ok(report)
 }
 

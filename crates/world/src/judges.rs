@@ -1,6 +1,7 @@
 //! Judges by configuration: code, a model behind an endpoint, a checkpoint in process, several as one.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
@@ -96,7 +97,7 @@ fn longest_answer() -> usize {
 }
 
 impl Asking {
-    fn judge(&self, respondent: Box<dyn Respondent>) -> Result<ModelJudge> {
+    fn judge(&self, respondent: Arc<dyn Respondent>) -> Result<ModelJudge> {
         let prompts = match &self.prompts {
             Some(folder) => JudgePrompts::open(folder)?,
             None => JudgePrompts::bundled(),
@@ -115,6 +116,9 @@ pub struct JudgePlace<'a> {
     /// Where a checkpoint is loaded.
     pub device: &'a Device,
 }
+
+/// A judge, and the model behind it where there is one.
+pub(crate) type Opened = (Box<dyn Judge>, Option<Arc<dyn Respondent>>);
 
 impl JudgeConfig {
     /// The same with relative paths from `base`.
@@ -147,15 +151,20 @@ impl JudgeConfig {
 
     /// Makes the judge.
     pub fn open(&self, place: &JudgePlace<'_>) -> Result<Box<dyn Judge>> {
-        Ok(match self {
-            JudgeConfig::Builtin {} => Box::new(BuiltinJudge),
+        Ok(self.open_with_respondent(place)?.0)
+    }
+
+    /// Makes the judge, and shows the model behind it, to be asked other questions too; none where code or several judge.
+    pub(crate) fn open_with_respondent(&self, place: &JudgePlace<'_>) -> Result<Opened> {
+        let (respondent, asking): (Arc<dyn Respondent>, &Asking) = match self {
+            JudgeConfig::Builtin {} => return Ok((Box::new(BuiltinJudge), None)),
             JudgeConfig::Http { endpoint, parameters, asking } => {
                 let client = open_endpoint(endpoint, place)?;
-                Box::new(asking.judge(Box::new(EndpointRespondent::new(client, *parameters.clone())))?)
+                (Arc::new(EndpointRespondent::new(client, *parameters.clone())), asking)
             }
             JudgeConfig::Local { model, max_new_tokens, temperature, chat, asking } => {
-                let respondent = LocalRespondent::load(model, *chat, *max_new_tokens, *temperature, place.device)?;
-                Box::new(asking.judge(Box::new(respondent))?)
+                let local = LocalRespondent::load(model, *chat, *max_new_tokens, *temperature, place.device)?;
+                (Arc::new(local), asking)
             }
             JudgeConfig::Ensemble { judges, combination, quorum } => {
                 if judges.is_empty() || quorum.is_some_and(|quorum| quorum == 0 || quorum > judges.len()) {
@@ -163,24 +172,11 @@ impl JudgeConfig {
                     return Err(Error::config("judge.judges", detail));
                 }
                 let opened = judges.iter().map(|judge| judge.open(place)).collect::<Result<Vec<_>>>()?;
-                Box::new(EnsembleJudge::new(opened, *combination, quorum.unwrap_or(judges.len())))
+                let ensemble = EnsembleJudge::new(opened, *combination, quorum.unwrap_or(judges.len()));
+                return Ok((Box::new(ensemble), None));
             }
-        })
-    }
-}
-
-impl JudgeConfig {
-    /// The model that judges, to be asked other questions too; none where code or several judge.
-    pub fn open_respondent(&self, place: &JudgePlace<'_>) -> Result<Option<Box<dyn Respondent>>> {
-        Ok(match self {
-            JudgeConfig::Builtin {} | JudgeConfig::Ensemble { .. } => None,
-            JudgeConfig::Http { endpoint, parameters, .. } => {
-                Some(Box::new(EndpointRespondent::new(open_endpoint(endpoint, place)?, *parameters.clone())))
-            }
-            JudgeConfig::Local { model, max_new_tokens, temperature, chat, .. } => {
-                Some(Box::new(LocalRespondent::load(model, *chat, *max_new_tokens, *temperature, place.device)?))
-            }
-        })
+        };
+        Ok((Box::new(asking.judge(Arc::clone(&respondent))?), Some(respondent)))
     }
 }
 

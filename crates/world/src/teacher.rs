@@ -7,7 +7,7 @@ use worldloom_judge::asked::Said;
 use worldloom_judge::endpoint::{BlockingEndpoint, ChatChoice, ChatRequest, Failure, Finish, Message, Parameters};
 use worldloom_render::ChatForm;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::judges::{JudgePlace, LocalRespondent, endpoint_in};
 
 /// Who is asked.
@@ -117,6 +117,27 @@ impl Teacher {
             }
         }
     }
+}
+
+/// Refuses a share that is none.
+pub(crate) fn check_share(field: &'static str, share: f64) -> Result<()> {
+    match (0.0..=1.0).contains(&share) {
+        true => Ok(()),
+        false => Err(Error::config(field, format!("{share}, expected 0 to 1"))),
+    }
+}
+
+/// Refuses a run that was left without too many answers.
+pub(crate) fn check_answered(unavailable: u64, queries: u64, limit: f64) -> Result<()> {
+    match unavailable as f64 > limit * queries as f64 {
+        true => Err(Error::Unanswered { unavailable, queries, limit }),
+        false => Ok(()),
+    }
+}
+
+/// Writes a report.
+pub(crate) fn write_report(path: &Path, report: &impl Serialize) -> Result<()> {
+    Ok(fs_err::write(path, serde_json::to_string_pretty(report).map_err(std::io::Error::from)? + "\n")?)
 }
 
 /// The client has logged why.

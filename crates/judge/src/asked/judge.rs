@@ -1,6 +1,7 @@
 //! A model as a judge.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::endpoint::Message;
 use crate::rubric::{Judge, JudgeContext, JudgeOutcome, JudgeQuery};
@@ -27,14 +28,14 @@ pub trait Respondent: Send + Sync {
 
 /// Asks a model for scores, and again where there is nothing to read, `tries` times in all.
 pub struct ModelJudge {
-    respondent: Box<dyn Respondent>,
+    respondent: Arc<dyn Respondent>,
     prompts: JudgePrompts,
     tries: u32,
 }
 
 impl ModelJudge {
     /// `tries` of 0 count as one.
-    pub fn new(respondent: Box<dyn Respondent>, prompts: JudgePrompts, tries: u32) -> Self {
+    pub fn new(respondent: Arc<dyn Respondent>, prompts: JudgePrompts, tries: u32) -> Self {
         Self { respondent, prompts, tries: tries.max(1) }
     }
 }

@@ -1,11 +1,8 @@
 //! What became of the queries and of the candidates.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-
-use crate::error::Result;
 
 /// Name of the report inside an artifact.
 pub const TRACE_REPORT_FILE: &str = "trace-report.json";
@@ -66,13 +63,5 @@ impl TraceReport {
             ("unavailable", self.unavailable),
         ];
         counts.into_iter().map(|(name, count)| (name.to_string(), count)).collect()
-    }
-
-    /// Writes `trace-report.json`.
-    pub(super) fn write(&self, folder: &Path) -> Result<()> {
-        Ok(fs_err::write(
-            folder.join(TRACE_REPORT_FILE),
-            serde_json::to_string_pretty(self).map_err(std::io::Error::from)? + "\n",
-        )?)
     }
 }

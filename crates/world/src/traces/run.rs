@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
@@ -14,10 +15,10 @@ use worldloom_schema::{Trajectory, hash_json, read_table, write_table};
 
 use super::candidate::{Candidate, Known, UNAVAILABLE, candidate};
 use super::choice::{Field, Scored, best};
-use super::report::TraceReport;
+use super::report::{TRACE_REPORT_FILE, TraceReport};
 use crate::error::{Error, Result};
 use crate::judges::{JudgeConfig, JudgePlace};
-use crate::teacher::{Reply, Teacher, TeacherConfig};
+use crate::teacher::{Reply, Teacher, TeacherConfig, check_answered, check_share, write_report};
 
 /// File with a line for each finished query.
 const LINES_FILE: &str = "traces.jsonl";
@@ -81,9 +82,7 @@ impl TraceConfig {
         for (field, share) in
             [("max_copied_share", self.max_copied_share), ("max_unavailable_share", self.max_unavailable_share)]
         {
-            if !(0.0..=1.0).contains(&share) {
-                return Err(Error::config(field, format!("{share}, expected 0 to 1")));
-            }
+            check_share(field, share)?;
         }
         Ok(())
     }
@@ -157,13 +156,10 @@ pub fn trace(config: &TraceConfig, inputs: &TraceInputs<'_>, out: &Path) -> Resu
         }
     }
     report.mean_score = (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64);
-    if report.unavailable as f64 > config.max_unavailable_share * report.queries as f64 {
-        let (unavailable, queries) = (report.unavailable, report.queries);
-        return Err(Error::Unanswered { unavailable, queries, limit: config.max_unavailable_share });
-    }
+    check_answered(report.unavailable, report.queries, config.max_unavailable_share)?;
     let name = inputs.pool.file_name().unwrap_or_default();
     write_table(&out.join(name), trajectories)?;
-    report.write(out)?;
+    write_report(&out.join(TRACE_REPORT_FILE), &report)?;
     Ok(report)
 }
 
@@ -226,7 +222,7 @@ struct Run<'a> {
     config: &'a TraceConfig,
     teacher: Teacher,
     judge: Box<dyn Judge>,
-    comparing: Option<Box<dyn Respondent>>,
+    comparing: Option<Arc<dyn Respondent>>,
     key: String,
     lines: HashMap<(String, usize), Line>,
     file: fs_err::File,
@@ -240,8 +236,8 @@ impl<'a> Run<'a> {
         let path = out.join(LINES_FILE);
         let lines = read_lines(&path, &key)?;
         let file = append_to(&path)?;
-        let (teacher, judge) = (config.teacher.open(place)?, config.judge.open(place)?);
-        Ok(Self { config, teacher, judge, comparing: config.judge.open_respondent(place)?, key, lines, file })
+        let (judge, comparing) = config.judge.open_with_respondent(place)?;
+        Ok(Self { config, teacher: config.teacher.open(place)?, judge, comparing, key, lines, file })
     }
 
     fn line(&self, trajectories: &[Trajectory], query: &Query) -> Option<&Line> {
