@@ -26,7 +26,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::command;
 use crate::config::UserError;
-use crate::signals::{Signals, listen};
+use crate::signals::Signals;
 use crate::steps::find_step;
 
 /// Parses, runs, reports; the only place that decides an exit code.
@@ -65,21 +65,12 @@ fn run(matches: &ArgMatches, stop: &Arc<AtomicBool>) -> Result<()> {
         },
         "bench-rows" => bench::write_bench_rows(matches),
         "evaluate" if matches.subcommand_name() != Some("pool") => match matches.subcommand() {
-            Some(("bench", matches)) => {
-                let _listening = listen();
-                bench::evaluate_bench(matches, stop)
-            }
+            Some(("bench", matches)) => bench::evaluate_bench(matches, stop),
             Some((_, matches)) => horizon::evaluate_horizon(matches),
             None => Ok(()),
         },
-        "serve" => {
-            let _listening = listen();
-            serve::serve(matches, stop)
-        }
-        "simulate" => {
-            let _listening = listen();
-            simulate::simulate(matches, stop)
-        }
+        "serve" => serve::serve(matches, stop),
+        "simulate" => simulate::simulate(matches, stop),
         "formats" => {
             print_formats();
             Ok(())

@@ -14,6 +14,7 @@ use worldloom_serve::{App, ServeConfig};
 use super::play::{play, play_args, scenario};
 use super::world::{model_args, start_engine};
 use crate::config::UserError;
+use crate::signals::listen;
 
 /// Where the key is looked for.
 const KEY_VARIABLE: &str = "WORLDLOOM_API_KEY";
@@ -67,6 +68,7 @@ pub(crate) fn command() -> Command {
 
 /// Serves until a signal, or with --mcp until the input ends.
 pub(super) fn serve(matches: &ArgMatches, stop: &Arc<AtomicBool>) -> Result<()> {
+    let _listening = listen();
     let count = |id: &str| matches.get_one::<usize>(id).copied().unwrap_or_default();
     let seconds = |id: &str| -> Result<Duration> {
         let seconds = matches.get_one::<f64>(id).copied().unwrap_or_default();

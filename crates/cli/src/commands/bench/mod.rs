@@ -21,6 +21,7 @@ pub(crate) use rows::{command as rows_command, write_bench_rows};
 use super::world::model_args;
 use crate::config::UserError;
 use crate::progress::Progress;
+use crate::signals::listen;
 
 const PREDICTIONS_FILE: &str = "predictions.jsonl";
 const JUDGED_FILE: &str = "judged.jsonl";
@@ -89,6 +90,7 @@ pub(crate) fn command() -> Command {
 
 /// Runs the steps.
 pub(super) fn evaluate_bench(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
+    let _listening = listen();
     let path = |id: &str| matches.get_one::<PathBuf>(id).cloned().unwrap_or_default();
     let out = path("out");
     let wants = |step: &str| matches.get_one::<String>("step").is_none_or(|wanted| wanted == step);

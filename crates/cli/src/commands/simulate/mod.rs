@@ -15,6 +15,7 @@ use worldloom_world::episode::{Episode, Play, Step};
 use super::play::{play, play_args, scenario};
 use super::world::{model_args, start_engine};
 use crate::config::{UserError, nearest};
+use crate::signals::listen;
 use agent::Agent;
 
 const HELP: &str = "\
@@ -62,6 +63,7 @@ pub(crate) fn command() -> Command {
 
 /// Plays until the input ends.
 pub(super) fn simulate(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
+    let _listening = listen();
     let mut session = Session::start(matches)?;
     if matches.contains_id("agent") {
         session.let_agent_play(matches, stop)?;
