@@ -1,23 +1,10 @@
 //! Models trained in another form than ChatML and `compact`, end to end: the form reaches everything that asks.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
 
 use serde_json::Value;
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn worldloom(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_worldloom")).args(arguments).current_dir(root()).output().unwrap()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
+use crate::support::{made, root, stderr, worldloom};
 
 /// The smoke pipeline up to its export, in Qwen3.5's format and with templates of the user's, in a folder of its own.
 struct Road {
@@ -52,11 +39,7 @@ impl Road {
     }
 
     fn made(&self, step: &str) -> String {
-        let entries = fs_err::read_dir(self.folder.path().join("runs/smoke")).unwrap();
-        let found = entries.map(|entry| entry.unwrap().path());
-        let mut found =
-            found.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&format!("{step}-")));
-        found.next().unwrap().to_string_lossy().into_owned()
+        made(&self.folder.path().join("runs"), step)
     }
 
     /// Runs and expects one `error:` line with these words.

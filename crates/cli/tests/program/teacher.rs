@@ -1,27 +1,12 @@
 //! `instruct` and `trace` as commands: pools in, pools out, which `render` takes.
 
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
 
 use serde_json::{Value, json};
 use worldloom_judge::endpoint::scripted::{Answer, Server};
 use worldloom_schema::{Trajectory, read_table};
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
-fn worldloom(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_worldloom")).args(arguments).current_dir(root()).output().unwrap()
-}
-
-fn succeeds(arguments: &[&str]) -> String {
-    let output = worldloom(arguments);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
+use crate::support::{made, run_before, stderr, succeeds, worldloom};
 
 /// A teacher that says of every turn that it answers as a shell would.
 fn teacher() -> Server {
@@ -39,17 +24,9 @@ fn teacher() -> Server {
 fn pools_are_instructed_and_traced_and_rendered() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
-    let text = fs_err::read_to_string(root().join("pipelines/smoke.toml")).unwrap();
-    let before = text.split("[[step]]\nname = \"rows-cpt\"").next().unwrap();
-    let before = before.replace("\"../", &format!("\"{}/", root().display()));
-    fs_err::write(path("before.toml"), before).unwrap();
-    succeeds(&["run", &path("before.toml"), "--runs", &path("runs")]);
-    let made = |step: &str| {
-        let entries = fs_err::read_dir(folder.path().join("runs/smoke")).unwrap().map(|entry| entry.unwrap().path());
-        let mut found = entries.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(step));
-        found.next().unwrap().to_string_lossy().into_owned()
-    };
-    let (pools, tokenizer, server) = (made("curate-"), made("tokenizer-"), teacher());
+    run_before("rows-cpt", folder.path());
+    let runs = folder.path().join("runs");
+    let (pools, tokenizer, server) = (made(&runs, "curate"), made(&runs, "tokenizer"), teacher());
     let endpoint = format!("{{ url = \"{}\", model = \"t\", attempts = 1 }}", server.url());
     let teacher = format!("[teacher]\nkind = \"http\"\nendpoint = {endpoint}\n");
 
@@ -68,7 +45,7 @@ fn pools_are_instructed_and_traced_and_rendered() {
         fs_err::read(Path::new(&pools).join(name)).unwrap() == fs_err::read(Path::new(&instructed).join(name)).unwrap()
     };
     assert!(["cpt.parquet", "rl.parquet", "eval.parquet"].into_iter().all(same), "other pools come along");
-    assert!(String::from_utf8_lossy(&worldloom(&arguments).stderr).contains("is done already"));
+    assert!(stderr(&worldloom(&arguments)).contains("is done already"));
 
     // The sample's turns have notes: there is nothing to ask about.
     fs_err::write(path("trace.toml"), format!("min_score = 4.0\n{teacher}")).unwrap();
@@ -98,7 +75,7 @@ fn pools_are_instructed_and_traced_and_rendered() {
     fs_err::write(path("instruct.toml"), format!("pools = [\"rl\"]\nshare = 0.01\nseed = 5\n{teacher}")).unwrap();
     let out = path("nobody");
     let output = worldloom(&["instruct", "--pools", &pools, "--config", &path("instruct.toml"), "--out", &out]);
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    let text = stderr(&output);
     assert!(!output.status.success() && text.contains("have no answer of teacher or judge"), "{text}");
     assert!(!Path::new(&out).join("manifest.json").exists());
 }

@@ -1,0 +1,9 @@
+//! The program as a person uses it: help, mistakes, the whole road, a kill in the middle.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+mod form;
+mod road;
+mod support;
+mod teacher;
+mod words;
