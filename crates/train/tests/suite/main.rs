@@ -15,5 +15,6 @@ mod precision;
 mod refusals;
 mod resume;
 mod rl;
+mod rl_toys;
 mod routers;
 mod supervised;
