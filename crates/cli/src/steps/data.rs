@@ -152,7 +152,7 @@ impl Step for Render {
     }
 
     fn version(&self) -> u32 {
-        2
+        3
     }
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
