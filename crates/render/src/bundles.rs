@@ -10,7 +10,7 @@ use crate::fit::Fitted;
 use crate::share::{parting, share};
 
 /// Targets of a bundle that is weighed subset by subset; larger ones are cut into groups as they come.
-const MAX_TARGETS: usize = 6;
+const MAX_TARGETS: usize = 8;
 /// Bundles looked at to fill a gap.
 const MAX_CANDIDATES: usize = 256;
 /// Gaps of less than one part in this many stay.
