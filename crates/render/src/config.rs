@@ -67,6 +67,10 @@ pub struct RenderConfig {
     /// that starts from nothing learns the language of its environment sooner with some.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub action_weight: f32,
+    /// Loss weight of the history's observations (marker, text and stop) in sft rows, as cpt trains them. Default: 0, as
+    /// published. A small model forgets less of what cpt taught it with some; they are computed anyway.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub history_weight: f32,
     /// Whether the targets of one trajectory share one template and one copy of its history, from which they branch; sft
     /// only. The same losses from fewer tokens. Default: no.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -117,20 +121,24 @@ impl RenderConfig {
         if !(0.0..=1.0).contains(&self.max_empty_share) {
             return Err(config("max_empty_share", &format!("{}, expected 0 to 1", self.max_empty_share)));
         }
-        if !(0.0..=1.0).contains(&self.action_weight) {
-            return Err(config("action_weight", &format!("{}, expected 0 to 1", self.action_weight)));
-        }
-        if self.action_weight > 0.0 && self.stage != Stage::Cpt {
-            return Err(config("action_weight", &format!("is for stage cpt, not for {}", self.stage)));
+        let context_weights =
+            [("action_weight", self.action_weight, Stage::Cpt), ("history_weight", self.history_weight, Stage::Sft)];
+        for (field, weight, stage) in context_weights {
+            if !(0.0..=1.0).contains(&weight) {
+                return Err(config(field, &format!("{weight}, expected 0 to 1")));
+            }
+            if weight > 0.0 && self.stage != stage {
+                return Err(config(field, &format!("is for stage {stage}, not for {}", self.stage)));
+            }
+            if weight > 0.0 && self.chat == ChatForm::Own {
+                return Err(config(field, "needs a native chat format, not `own`"));
+            }
         }
         if !(0.0..=1.0).contains(&self.instruction_share) {
             return Err(config("instruction_share", &format!("{}, expected 0 to 1", self.instruction_share)));
         }
         if self.thinking != Thinking::Trace && self.stage == Stage::Cpt {
             return Err(config("thinking", "is for stages sft and rl: cpt does not think"));
-        }
-        if self.action_weight > 0.0 && self.chat == ChatForm::Own {
-            return Err(config("action_weight", "needs a native chat format, not `own`"));
         }
         if self.share_history && self.stage != Stage::Sft {
             return Err(config("share_history", &format!("is for stage sft, not for {}", self.stage)));

@@ -42,6 +42,8 @@ pub struct Rendered {
     pub has_control_text: bool,
     /// The loss weight of actions: 0 but for a CPT that says otherwise.
     pub action_weight: f32,
+    /// The loss weight of earlier observations: 0 but for an SFT that says otherwise.
+    pub history_weight: f32,
 }
 
 impl Rendered {
@@ -49,8 +51,11 @@ impl Rendered {
     pub fn weights(&self) -> Vec<f32> {
         let mut weights = Vec::with_capacity(self.tokens.len());
         for span in &self.spans {
-            let is_action = span.reason == Reason::Context(ContextReason::Action);
-            let weight = if is_action { self.action_weight } else { span.reason.weight() };
+            let weight = match span.reason {
+                Reason::Context(ContextReason::Action) => self.action_weight,
+                Reason::Context(ContextReason::History) => self.history_weight,
+                reason => reason.weight(),
+            };
             weights.resize(span.range.end, weight);
         }
         weights

@@ -208,7 +208,10 @@ fn draft(config: &RenderConfig, renderer: &Renderer, trajectory: &Trajectory, tu
             let rendered = renderer.render_cpt(trajectory);
             rendered.map(|rendered| Rendered { action_weight: config.action_weight, ..rendered })
         }
-        Stage::Sft => renderer.render_sft(trajectory, turn, version),
+        Stage::Sft => {
+            let rendered = renderer.render_sft(trajectory, turn, version);
+            rendered.map(|rendered| Rendered { history_weight: config.history_weight, ..rendered })
+        }
         Stage::Rl => renderer.render_rl(trajectory, turn, version),
     };
     let omitted = renderer.templates().omitted(version, trajectory.domain, &trajectory.system);

@@ -8,7 +8,8 @@
 //! continues     -1 |       0 |   0
 //! ```
 //!
-//! A branch sees what it would have seen alone, at the same positions, so its loss and gradients are the same.
+//! A branch sees what it would have seen alone, at the same positions, so its loss and gradients are the same. Where
+//! the history is trained too (`history_weight`), it is trained once for all that share it.
 
 use crate::fit::{Fitted, Piece};
 
@@ -40,11 +41,14 @@ pub(crate) fn share(mut documents: Vec<Fitted>, row_tokens: usize) -> (Vec<Fitte
     (shared, saved)
 }
 
-/// Tokens the two have in common, before anything trained in either: the first token of a piece is never a target.
+/// Tokens the two have in common before the target of either, where neither goes on with a trained token: the first
+/// token of a piece is never trained.
 pub(crate) fn parting(trunk: &Fitted, document: &Fitted) -> usize {
     let common = trunk.tokens.iter().zip(&document.tokens).take_while(|(a, b)| a == b).count();
-    let before_target = |document: &Fitted| document.weights.iter().position(|&weight| weight > 0.0).unwrap_or(0);
-    common.min(before_target(trunk).saturating_sub(1)).min(before_target(document).saturating_sub(1))
+    let target = |document: &Fitted| document.reasons.iter().position(|reason| reason.is_trained()).unwrap_or(0);
+    let shared = common.min(target(trunk)).min(target(document));
+    let is_context = |at: usize| [trunk, document].iter().all(|document| document.weights[at] == 0.0);
+    (0..=shared).rev().find(|&at| is_context(at)).unwrap_or(0)
 }
 
 /// One document of the trunk, cut where branches leave it, and the branches after it.

@@ -71,6 +71,7 @@ pub(crate) fn config(stage: Stage) -> RenderConfig {
         thinking: Thinking::Trace,
         instruction_share: 0.0,
         action_weight: 0.0,
+        history_weight: 0.0,
         share_history: false,
         max_empty_share: 0.1,
     }
@@ -216,6 +217,49 @@ fn targets_that_share_their_history_are_the_same_targets_in_fewer_tokens() {
     assert!(rows.iter().any(|row| row.continues.iter().any(|&parent| parent >= 0)));
     let wrong = RenderConfig { share_history: true, ..config(Stage::Cpt) };
     assert!(matches!(wrong.check(), Err(Error::Config { field: "share_history", .. })));
+}
+
+#[test]
+fn a_history_weight_trains_earlier_observations_and_changes_nothing_else() {
+    let pools = Pools::new(Stage::Sft, (0..60).map(episode));
+    let plain = RenderConfig { versions: vec![4], pack: Some(false), ..config(Stage::Sft) };
+    let weighted = RenderConfig { history_weight: 0.25, ..plain.clone() };
+    let before = pools.render(&plain, "plain").unwrap();
+    let after = pools.render(&weighted, "weighted").unwrap();
+    check_report(&after, &pools.rows("weighted"), 2048);
+    let tokenizer = Tokenizer::from_bytes(tokenizer_json().as_bytes(), "t".as_ref()).unwrap();
+    let (plain_rows, weighted_rows) = (documents(&pools.rows("plain")), documents(&pools.rows("weighted")));
+    let mut quarters = 0;
+    for ((_, tokens, before), (_, other_tokens, after)) in plain_rows.iter().zip(&weighted_rows) {
+        assert_eq!(tokens, other_tokens);
+        let mut history = Vec::new();
+        for ((&token, before), after) in tokens.iter().zip(before).zip(after) {
+            assert!(before == after || (before == "0" && after == "0.25"), "{before} became {after}");
+            history.extend((before != after).then_some(token));
+        }
+        quarters += history.len();
+        let text = tokenizer.decode(&history).unwrap();
+        assert!(text.is_empty() || text.starts_with("**Environment Observation:**\n"), "{text}");
+    }
+    assert_eq!(after.weight_sum, before.weight_sum + 0.25 * quarters as f64);
+
+    // Shared, an observation of the history is trained once for all targets behind it.
+    let shared = RenderConfig { share_history: true, ..weighted.clone() };
+    let report = pools.render(&shared, "shared").unwrap();
+    assert_eq!(report.counts["tokens_shared"], {
+        let shared = RenderConfig { share_history: true, ..plain };
+        pools.render(&shared, "plain-shared").unwrap().counts["tokens_shared"]
+    });
+    assert!(before.weight_sum < report.weight_sum && report.weight_sum < after.weight_sum);
+    for row in pools.rows("shared") {
+        let starts = (1..row.tokens.len()).filter(|&at| row.segments[at] != row.segments[at - 1]);
+        assert!(starts.into_iter().all(|at| row.weights[at] == 0.0), "the first token of a piece is not trained");
+    }
+
+    let wrong = RenderConfig { history_weight: 0.5, ..config(Stage::Cpt) };
+    assert!(matches!(wrong.check(), Err(Error::Config { field: "history_weight", .. })));
+    let wrong = RenderConfig { history_weight: 1.5, ..config(Stage::Sft) };
+    assert!(matches!(wrong.check(), Err(Error::Config { field: "history_weight", .. })));
 }
 
 #[test]
