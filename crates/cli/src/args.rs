@@ -35,6 +35,7 @@ pub(crate) fn command() -> Command {
         .subcommand(crate::commands::simulate::command())
         .subcommand(crate::commands::serve::command())
         .subcommand(crate::commands::bench::rows_command())
+        .subcommand(crate::commands::doctor::command())
         .subcommand(Command::new("formats").about("List the log formats that `ingest` reads"));
     for step in STEPS {
         command = add_step(command, *step);

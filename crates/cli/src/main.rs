@@ -10,6 +10,7 @@ mod args;
 mod commands;
 mod config;
 mod device;
+mod machine;
 mod pipeline;
 mod progress;
 mod signals;

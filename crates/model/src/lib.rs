@@ -18,6 +18,7 @@ mod parameters;
 mod parts;
 mod precision;
 mod routers;
+mod self_test;
 mod vocabulary;
 mod weights;
 
@@ -36,6 +37,7 @@ pub use parts::{
 };
 pub use precision::Precision;
 pub use routers::{ExpertLoad, RouterLoss, RouterTerm};
+pub use self_test::{SelfCheck, self_test};
 pub use vocabulary::NewToken;
 pub use weights::{
     Gguf, GgufValue, ModelSummary, PartSummary, PassedOver, SaveDType, SaveOptions, ShowParameters, import_gguf, load,

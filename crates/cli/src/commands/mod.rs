@@ -1,6 +1,7 @@
 //! From parsed arguments to work, and from errors to exit codes.
 
 pub(crate) mod bench;
+pub(crate) mod doctor;
 mod explain;
 mod forecast;
 pub(crate) mod horizon;
@@ -71,6 +72,7 @@ fn run(matches: &ArgMatches, stop: &Arc<AtomicBool>) -> Result<()> {
         },
         "serve" => serve::serve(matches, stop),
         "simulate" => simulate::simulate(matches, stop),
+        "doctor" => doctor::doctor(matches),
         "formats" => {
             print_formats();
             Ok(())

@@ -71,7 +71,8 @@ impl Observer for Watch<'_> {
                 size(estimate.moments),
                 size(estimate.backward)
             ));
-            if let Some(available) = available_bytes().filter(|&available| available < estimate.total()) {
+            if let Some(available) = crate::machine::available_bytes().filter(|&available| available < estimate.total())
+            {
                 let available = size(available);
                 self.progress.say(&format!(
                     "  warning: this machine has {available} free: take fewer rows_per_micro_batch, recompute, or lora\n"
@@ -104,11 +105,4 @@ impl Observer for Watch<'_> {
             format!("reward {reward:.2} faults {faults:.1} % length {:.0}", metrics.response_length)
         });
     }
-}
-
-/// Memory that the system could give, where it says.
-fn available_bytes() -> Option<u64> {
-    let text = fs_err::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
-    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
 }

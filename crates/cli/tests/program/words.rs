@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::{refuses, root, stderr, worldloom};
+use crate::support::{refuses, root, stderr, succeeds, worldloom};
 
 #[test]
 fn help_names_every_command_and_the_exit_codes() {
@@ -26,6 +26,7 @@ fn help_names_every_command_and_the_exit_codes() {
         "record",
         "simulate",
         "serve",
+        "doctor",
         "bench-rows",
         "Exit codes",
     ] {
@@ -70,6 +71,26 @@ fn mistakes_are_one_error_line_with_a_hint() {
     let arguments = with(&["--trajectories", &path("cut"), "--out", &path("out")]);
     refuses(&arguments.iter().map(String::as_str).collect::<Vec<_>>(), 1, &["cut", "manifest.json"]);
     assert_eq!(worldloom(&["curate", "--nonsense"]).status.code(), Some(2));
+}
+
+#[test]
+fn the_doctor_tests_the_device_and_names_an_endpoint_that_does_not_answer() {
+    let found: serde_json::Value = serde_json::from_str(&succeeds(&["doctor", "--json"])).unwrap();
+    let tests = found["self_tests"].as_array().unwrap();
+    assert!(tests.len() >= 10 && tests.iter().all(|test| test["passes"] == true), "{found}");
+    assert_eq!(found["faults"], serde_json::json!([]));
+    assert!(succeeds(&["doctor"]).contains("verdict"));
+
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("judged.toml");
+    // A port that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let text = fs_err::read_to_string(root().join("configs/trace/teacher.toml")).unwrap();
+    fs_err::write(folder.path().join("teacher.toml"), text.replace("127.0.0.1:8001", &format!("127.0.0.1:{port}")))
+        .unwrap();
+    let step = "[[step]]\nname = \"notes\"\nuses = \"trace\"\nconfig_file = \"teacher.toml\"\ninputs = { pools = \"nowhere\" }\n";
+    fs_err::write(&file, format!("name = \"judged\"\n{step}")).unwrap();
+    refuses(&["doctor", &file.to_string_lossy()], 1, &["step `notes`", &port.to_string(), "does not answer"]);
 }
 
 #[test]
