@@ -7,7 +7,13 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 /// Written by us from the fields, or meaningless beside them.
-const REPLACED: [&str; 4] = ["architectures", "rope_scaling", "partial_rotary_factor", "hidden_act"];
+const REPLACED: [&str; 5] = ["architectures", "rope_parameters", "rope_scaling", "partial_rotary_factor", "hidden_act"];
+
+/// Where rotary constants may stand together, in the spelling of today and in that of before.
+const ROTARY: [&str; 2] = ["rope_parameters", "rope_scaling"];
+
+/// What the reference takes where a config says nothing of it: the layers before the first that has a window.
+const LAYERS_BEFORE_WINDOWS: usize = 28;
 
 /// Rotary constants of images, beside those of texts.
 const AXES: [&str; 2] = ["mrope_section", "mrope_interleaved"];
@@ -81,17 +87,23 @@ impl Keys {
         Ok((theta, factor.unwrap_or(family.default_partial_rotary_factor)))
     }
 
-    /// A number that stands at the top, in `rope_parameters`, or in both alike.
+    /// A number that stands in `rope_parameters`, in `rope_scaling` or at the top; the same wherever it stands.
     fn rotary_number(&mut self, key: &str) -> Result<Option<f64>, Error> {
-        let nested = self.0.get("rope_parameters").and_then(|nested| nested.get(key)).filter(|value| !value.is_null());
-        let number =
-            |value: &Value| value.as_f64().ok_or_else(|| invalid(&format!("rope_parameters.{key}"), value, "a number"));
-        match (nested.map(number).transpose()?, self.optional::<f64>(key)?) {
-            (Some(nested), Some(top)) if nested != top => {
-                Err(invalid(key, top, &format!("{nested}, as in `rope_parameters`")))
+        let at_top = self.0.shift_remove(key);
+        let nested =
+            ROTARY.map(|place| (format!("{place}.{key}"), self.0.get(place).and_then(|nested| nested.get(key))));
+        let mut known: Option<(String, f64)> = None;
+        for (place, value) in nested.into_iter().chain([(key.to_owned(), at_top.as_ref())]) {
+            let Some(value) = value.filter(|value| !value.is_null()) else { continue };
+            let number = value.as_f64().ok_or_else(|| invalid(&place, value, "a number"))?;
+            match known {
+                Some((other, before)) if before != number => {
+                    return Err(invalid(&place, value, &format!("{before}, as `{other}`")));
+                }
+                _ => known = Some((place, number)),
             }
-            (nested, top) => Ok(nested.or(top)),
         }
+        Ok(known.map(|(_, number)| number))
     }
 
     /// Names the first key whose value asks for something that no family here computes.
@@ -123,8 +135,8 @@ impl Keys {
 
     /// How the rotary frequencies are stretched, in either spelling.
     pub(super) fn rope_scaling(&self, family: &Family) -> Result<RopeScaling, Error> {
-        let mut scaling = RopeScaling::None;
-        for key in ["rope_parameters", "rope_scaling"] {
+        let mut known = None;
+        for key in ROTARY {
             let Some(Value::Object(parameters)) = self.0.get(key) else {
                 self.only(key, &Value::Null)?;
                 continue;
@@ -141,44 +153,54 @@ impl Keys {
                 passed_over.extend(AXES);
             }
             let found = RopeScaling::read(key, parameters, &passed_over)?;
-            if scaling != RopeScaling::None && found != RopeScaling::None && found != scaling {
+            if known.is_some_and(|known| found.is_some_and(|found| found != known)) {
                 return Err(invalid(key, Value::Object(parameters.clone()), "the same as in `rope_parameters`"));
             }
-            scaling = if found == RopeScaling::None { scaling } else { found };
+            known = known.or(found);
         }
-        Ok(scaling)
+        Ok(known.unwrap_or_default())
     }
 
+    /// Refuses attention over a window of late tokens. Keys that are absent have the values of the reference's classes,
+    /// where a window of null is none.
     fn refuse_sliding_window(&self, family: &Family) -> Result<(), Error> {
-        let layers = self.0.get("num_hidden_layers").and_then(Value::as_u64).unwrap_or(0);
-        let full_layers = self.0.get("max_window_layers").and_then(Value::as_u64).unwrap_or(28);
-        let window = self.0.get("sliding_window").is_some_and(|window| !window.is_null());
-        if window && full_layers < layers {
+        let layers: usize = self.look_required("num_hidden_layers")?;
+        let is_windowed = self.look("use_sliding_window")?.unwrap_or(false);
+        let _: Option<u64> = self.look("sliding_window")?;
+        let has_window = self.0.get("sliding_window").is_none_or(|window| !window.is_null());
+        let before_windows: usize = self.look("max_window_layers")?.unwrap_or(LAYERS_BEFORE_WINDOWS);
+        if is_windowed && has_window && (family.windows_every_layer || before_windows < layers) {
             self.only("use_sliding_window", &json!(false))?;
         }
-        if let Some(Value::Array(kinds)) = self.0.get("layer_types") {
-            for (layer, kind) in kinds.iter().enumerate() {
-                if !(family.is_hybrid && kind == "linear_attention") {
-                    supported(&format!("layer_types[{layer}]"), kind, &json!("full_attention"))?;
-                }
-            }
-            if kinds.len() as u64 != layers {
-                return Err(invalid("layer_types", kinds.len(), &format!("{layers} entries")));
+        let kinds = match self.0.get("layer_types") {
+            None | Some(Value::Null) => return Ok(()),
+            Some(Value::Array(kinds)) => kinds,
+            Some(found) => return Err(invalid("layer_types", found, "a list")),
+        };
+        for (layer, kind) in kinds.iter().enumerate() {
+            if !(family.is_hybrid && kind == "linear_attention") {
+                supported(&format!("layer_types[{layer}]"), kind, &json!("full_attention"))?;
             }
         }
-        Ok(())
+        match kinds.len() == layers {
+            true => Ok(()),
+            false => Err(invalid("layer_types", kinds.len(), &format!("{layers} entries"))),
+        }
     }
 
     /// What is kept and written back.
     pub(super) fn rest(mut self, family: &Family) -> Map<String, Value> {
+        let mut axes = Map::new();
+        for (key, value) in ROTARY.iter().filter_map(|place| self.0.get(*place)?.as_object()).flatten() {
+            if family.has_axes && AXES.contains(&key.as_str()) {
+                axes.insert(key.clone(), value.clone());
+            }
+        }
         for key in REPLACED {
             self.0.shift_remove(key);
         }
-        if let Some(Value::Object(nested)) = self.0.get_mut("rope_parameters") {
-            nested.retain(|key, _| family.has_axes && AXES.contains(&key.as_str()));
-            if nested.is_empty() {
-                self.0.shift_remove("rope_parameters");
-            }
+        if !axes.is_empty() {
+            self.0.insert("rope_parameters".to_owned(), Value::Object(axes));
         }
         self.0
     }

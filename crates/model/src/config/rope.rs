@@ -29,9 +29,14 @@ pub enum RopeScaling {
 }
 
 impl RopeScaling {
-    /// Reads `rope_scaling`, or what stands of it in `rope_parameters`; refuses other kinds by name.
-    pub(super) fn read(key: &str, keys: &Map<String, Value>, passed_over: &[&str]) -> Result<RopeScaling, Error> {
-        let kind = keys.get("rope_type").or_else(|| keys.get("type"));
+    /// Reads `rope_scaling`, or what stands of it in `rope_parameters`; refuses other kinds by name. None where no kind is
+    /// said.
+    pub(super) fn read(
+        key: &str,
+        keys: &Map<String, Value>,
+        passed_over: &[&str],
+    ) -> Result<Option<RopeScaling>, Error> {
+        let kind = ["rope_type", "type"].iter().filter_map(|name| keys.get(*name)).find(|kind| !kind.is_null());
         let number = |name: &str| {
             let value = keys.get(name).and_then(Value::as_f64).filter(|value| *value > 0.0);
             let found = || keys.get(name).cloned().unwrap_or(Value::Null);
@@ -76,7 +81,7 @@ impl RopeScaling {
                 _ => return Err(refused("none")),
             }
         }
-        Ok(scaling)
+        Ok(kind.map(|_| scaling))
     }
 
     /// As published; none where nothing is stretched.

@@ -38,6 +38,8 @@ pub(crate) struct Family {
     pub(crate) has_nested_rope: bool,
     /// Whether its published rotary constants speak of the axes of images.
     pub(crate) has_axes: bool,
+    /// Whether a window of attention, where a config has one, is that of every layer, not of the late ones.
+    pub(crate) windows_every_layer: bool,
     /// Whether blocks may have a delta-net for attention.
     pub(crate) is_hybrid: bool,
     /// Whether a layer's experts are published in two tensors for all, not three for each.
@@ -55,6 +57,7 @@ const PLAIN: Family = Family {
     default_partial_rotary_factor: 1.0,
     has_nested_rope: false,
     has_axes: false,
+    windows_every_layer: false,
     is_hybrid: false,
     has_fused_experts: false,
     design: |_, num_layers| Ok(Design::plain(num_layers)),
@@ -124,9 +127,11 @@ fn with_experts(design: Design, keys: &Keys, norm_topk_prob: bool, has_shared: b
 
 fn experts(keys: &Keys, norm_topk_prob: bool, has_shared: bool) -> Result<ExpertShape, Error> {
     // `transformers` writes the number of Qwen3's experts under another name than the hub has it.
-    let num_experts = match keys.look("num_experts")? {
-        Some(number) => number,
-        None => keys.look("num_local_experts")?.ok_or_else(|| Error::MissingKey { key: "num_experts".to_owned() })?,
+    let num_experts = match (keys.look::<usize>("num_experts")?, keys.look::<usize>("num_local_experts")?) {
+        (Some(here), Some(there)) if here != there => {
+            return Err(invalid("num_local_experts", there, &format!("{here}, as `num_experts`")));
+        }
+        (here, there) => here.or(there).ok_or_else(|| Error::MissingKey { key: "num_experts".to_owned() })?,
     };
     Ok(ExpertShape {
         num_experts,

@@ -6,6 +6,7 @@ use crate::Design;
 pub(super) const FAMILY: Family = Family {
     model_types: &["qwen3_moe"],
     architecture: "Qwen3MoeForCausalLM",
+    windows_every_layer: true,
     design: |keys, num_layers| {
         let qwen3 = Design { has_head_norms: true, ..Design::plain(num_layers) };
         with_experts(qwen3, keys, keys.look("norm_topk_prob")?.unwrap_or(false), false)

@@ -64,23 +64,88 @@ fn a_config_that_asks_for_another_computation_is_refused_by_the_key() {
         ("vocab_size", serde_json::Value::Null, "vocab_size"),
         ("rope_theta", serde_json::json!(5.0), "rope_theta"),
         ("rope_parameters", serde_json::json!({"rope_theta": "large"}), "rope_parameters.rope_theta"),
+        ("rope_scaling", serde_json::json!({"rope_type": "default", "rope_theta": 5e6}), "rope_scaling.rope_theta"),
+        ("rope_scaling", serde_json::json!({"type": "linear", "factor": 2.0}), "rope_scaling"),
+        ("sliding_window", serde_json::json!("wide"), "sliding_window"),
+        ("use_sliding_window", serde_json::json!("yes"), "use_sliding_window"),
+        ("max_window_layers", serde_json::json!("all"), "max_window_layers"),
+        ("max_window_layers", serde_json::json!(-1), "max_window_layers"),
+        ("layer_types", serde_json::json!("full_attention"), "layer_types"),
         ("intermediate_size", serde_json::Value::Null, "intermediate_size"),
     ];
     for (key, value, named) in refused {
         let error = changed(key, value.clone()).expect_err(&format!("{key} = {value}"));
         assert!(error.contains(&format!("`{named}`")), "{key} = {value}: {error}");
     }
-    let mut sliding = config.clone();
-    sliding["use_sliding_window"] = true.into();
-    sliding["sliding_window"] = 4096.into();
-    sliding["max_window_layers"] = 2.into();
-    let error = ModelConfig::from_json(&sliding.to_string()).unwrap_err().to_string();
-    assert!(error.contains("`use_sliding_window`"), "{error}");
-    // A window that no layer uses changes nothing.
-    sliding["max_window_layers"] = 28.into();
-    assert!(ModelConfig::from_json(&sliding.to_string()).is_ok());
     assert!(changed("some_new_key", serde_json::json!({"a": 1})).is_ok());
     assert!(ModelConfig::from_json("{").unwrap_err().to_string().starts_with("config: "));
+}
+
+/// A small config of a family with other values of some keys.
+fn changed(family: &str, changes: serde_json::Value) -> Result<ModelConfig, String> {
+    let mut config: serde_json::Value = serde_json::from_str(&small_config_of(family).to_json()).unwrap();
+    let keys = config.as_object_mut().unwrap();
+    for (key, value) in changes.as_object().unwrap() {
+        keys.insert(key.clone(), value.clone());
+    }
+    ModelConfig::from_json(&config.to_string()).map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_window_is_refused_where_the_reference_would_have_one() {
+    use serde_json::json;
+    let windows = [
+        // Four layers: a window from the third on, in none, in all of Qwen3-MoE whatever `max_window_layers` says.
+        ("qwen3", json!({"use_sliding_window": true, "sliding_window": 8, "max_window_layers": 2}), true),
+        ("qwen3", json!({"use_sliding_window": true, "sliding_window": 8, "max_window_layers": 4}), false),
+        ("qwen3", json!({"use_sliding_window": true, "sliding_window": 8}), false),
+        ("qwen3_moe", json!({"use_sliding_window": true, "sliding_window": 8, "max_window_layers": 28}), true),
+        ("qwen3_moe", json!({"use_sliding_window": true}), true),
+        // Absent, a window is 4,096 tokens; null, there is none.
+        ("qwen2", json!({"use_sliding_window": true, "max_window_layers": 1}), true),
+        ("qwen2", json!({"use_sliding_window": true, "sliding_window": null, "max_window_layers": 1}), false),
+        ("qwen3_moe", json!({"use_sliding_window": true, "sliding_window": null}), false),
+        ("qwen3_moe", json!({"use_sliding_window": false, "sliding_window": 8}), false),
+        ("qwen3_moe", json!({"sliding_window": 8}), false),
+    ];
+    for (family, keys, is_refused) in windows {
+        match changed(family, keys.clone()) {
+            Ok(_) => assert!(!is_refused, "{family}: {keys}"),
+            Err(error) => assert!(is_refused && error.contains("`use_sliding_window`"), "{family}: {keys}: {error}"),
+        }
+    }
+}
+
+#[test]
+fn a_rotary_number_is_the_same_wherever_it_stands_and_is_not_lost() {
+    use serde_json::json;
+    for (keys, named) in [
+        (json!({"rope_scaling": {"rope_type": "default", "rope_theta": 5e6}}), "rope_theta"),
+        (json!({"rope_parameters": {"rope_theta": 5e6}}), "rope_theta"),
+        (
+            json!({"rope_theta": null, "rope_parameters": {"rope_theta": 1e6}, "rope_scaling": {"rope_theta": 1e7}}),
+            "rope_scaling.rope_theta",
+        ),
+        (
+            json!({"partial_rotary_factor": 0.5, "rope_scaling": {"partial_rotary_factor": 0.25}}),
+            "partial_rotary_factor",
+        ),
+        (json!({"partial_rotary_factor": "half"}), "partial_rotary_factor"),
+    ] {
+        let error = changed("qwen3_next", keys.clone()).expect_err(&keys.to_string());
+        assert!(error.contains(&format!("`{named}`")), "{keys}: {error}");
+    }
+    let nested = json!({"rope_type": "default", "rope_theta": 5e6, "partial_rotary_factor": 0.5});
+    for place in ["rope_parameters", "rope_scaling"] {
+        let keys = json!({"rope_theta": null, "partial_rotary_factor": null, place: nested});
+        let config = changed("qwen3_next", keys).unwrap();
+        assert_eq!((config.rope_theta, config.partial_rotary_factor), (5e6, 0.5), "{place}");
+        assert_eq!(ModelConfig::from_json(&config.to_json()).unwrap(), config, "{place}: written and read again");
+        let axes = json!({"mrope_section": [1, 1, 2], "mrope_interleaved": true});
+        let config = changed("qwen3_5_text", json!({"rope_parameters": null, place: axes, "rope_theta": 5e6})).unwrap();
+        let written: serde_json::Value = serde_json::from_str(&config.to_json()).unwrap();
+        assert_eq!(written["rope_parameters"]["mrope_section"], axes["mrope_section"], "{place}: kept");
+    }
 }
 
 #[test]
@@ -154,6 +219,7 @@ fn layers_are_of_the_kinds_that_the_config_says() {
         (r#"{"decoder_sparse_step": 0}"#, "qwen3_moe", "decoder_sparse_step"),
         (r#"{"num_experts_per_tok": 6}"#, "qwen3_moe", "num_experts_per_tok"),
         (r#"{"num_experts": null}"#, "qwen3_moe", "num_experts"),
+        (r#"{"num_local_experts": 6}"#, "qwen3_moe", "num_local_experts"),
         (r#"{"moe_intermediate_size": 0}"#, "qwen3_moe", "moe_intermediate_size"),
         (r#"{"norm_topk_prob": false}"#, "qwen3_5_moe_text", "norm_topk_prob"),
         (r#"{"attn_output_gate": false}"#, "qwen3_5_text", "attn_output_gate"),
