@@ -40,7 +40,7 @@ fn main() {
     }
     let precision = if has("bf16") { Precision::BF16 } else { Precision::F32 };
     let decoder = Decoder::init(&config, 1, &Device::flex()).held_in(precision);
-    let generator = Generator::new(&decoder, &config);
+    let generator = Generator::new(&decoder, &config).expect("every parameter has the type it was made with");
     println!(
         "{} threads, {} parameters in {}",
         rayon::current_num_threads(),

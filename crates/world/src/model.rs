@@ -132,8 +132,7 @@ impl WorldModel {
     /// Packs the weights of a decoder. Refuses a tokenizer with tokens that the model does not have.
     pub fn new(decoder: &Decoder, config: ModelConfig, renderer: Renderer) -> Result<Self> {
         check_vocabulary(renderer.tokenizer(), &config)?;
-        decoder.check_dtypes()?;
-        let generator = Generator::new(decoder, &config);
+        let generator = Generator::new(decoder, &config)?;
         Ok(Self { config, generator, renderer })
     }
 

@@ -52,7 +52,7 @@ impl Sampler for GeneratorSampler {
             sampling: self.sampling.clone(),
         };
         let requests: Vec<Request> = prompts.iter().enumerate().map(request).collect();
-        let generator = Generator::new(decoder, &self.config).with_limits(self.limits);
+        let generator = Generator::new(decoder, &self.config)?.with_limits(self.limits);
         let groups = generator.generate(&requests, &mut |_, _| {})?;
         let completion = |completion: worldloom_model::generate::Completion| Completion {
             tokens: completion.tokens,

@@ -83,10 +83,14 @@ impl Default for Limits {
 
 impl Generator {
     /// Packs the weights of `decoder`, in its precision.
-    pub fn new(decoder: &Decoder, config: &ModelConfig) -> Generator {
+    ///
+    /// # Errors
+    /// A parameter of another type, by its name.
+    pub fn new(decoder: &Decoder, config: &ModelConfig) -> Result<Generator, crate::Error> {
+        decoder.check_dtypes()?;
         let mut weights = Weights::zeros(config, decoder.precision());
         decoder.for_each_parameter(&mut |path, _, values| weights.set(path, values));
-        Generator { weights, limits: Limits::default() }
+        Ok(Generator { weights, limits: Limits::default() })
     }
 
     /// Packs a checkpoint without a decoder between: what it takes in memory is the packed model and one tensor.

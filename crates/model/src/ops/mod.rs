@@ -15,7 +15,7 @@ use burn::backend::Dispatch;
 use burn::tensor::{DType, Int, Tensor};
 
 /// The border: burn does not look at types, and what happens with another one depends on the device.
-fn assert_single<const N: usize>(operation: &str, tensors: [(&str, DType); N]) {
+pub(crate) fn assert_single<const N: usize>(operation: &str, tensors: [(&str, DType); N]) {
     for (name, found) in tensors {
         assert!(found == DType::F32, "{operation}: {name} is {found:?}, expected F32; cast it before");
     }

@@ -124,6 +124,7 @@ impl GatedDeltaNet {
     pub fn forward(&self, x: Tensor<3>, layout: &Layout) -> Tensor<3> {
         let ([batch, seq, _], shape) = (x.dims(), &self.shape);
         let (key_width, value_width) = (shape.key_width(), shape.value_width());
+        ops::assert_single("delta_net", [("dt_bias", self.dt_bias.dtype()), ("A_log", self.A_log.dtype())]);
         let projected = self.project(x);
         let visible = layout.visible().clone();
         let mixed = ops::causal_convolution(projected.queries_keys_values, self.conv1d.weight.val(), visible.clone());

@@ -49,7 +49,10 @@ impl Linear {
         let added = self.adapter.as_ref().map(|adapter| adapter.forward(x.clone()));
         let y = ops::linear(x, self.weight.val());
         let y = match &self.bias {
-            Some(bias) => y + bias.val().unsqueeze(),
+            Some(bias) => {
+                ops::assert_single("linear", [("the bias", bias.dtype())]);
+                y + bias.val().unsqueeze()
+            }
             None => y,
         };
         match added {

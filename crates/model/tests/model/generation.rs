@@ -24,7 +24,7 @@ const KINDS: [&str; 4] = ["qwen3-tied", "qwen3-moe-norm", "qwen3_5-dense", "qwen
 
 fn model(case: &str) -> (Decoder, ModelConfig, Generator) {
     let (decoder, config) = load(&golden_dir(case), &Device::flex()).unwrap();
-    let generator = Generator::new(&decoder, &config);
+    let generator = Generator::new(&decoder, &config).unwrap();
     (decoder, config, generator)
 }
 
@@ -349,6 +349,7 @@ fn broken_weights_are_reported_with_the_place() {
         }
     });
     let result = Generator::new(&broken, &config)
+        .unwrap()
         .generate(&[request(vec![5], 2, 0, Sampling::plain(3, 1.0, vec![]))], &mut |_, _| ());
     assert_eq!(result, Err(Error::NotFinite { request: 0, completion: 0, position: 0 }));
 }

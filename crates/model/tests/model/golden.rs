@@ -299,6 +299,7 @@ fn a_llama_that_was_really_trained_has_the_logits_and_gradients_of_the_reference
     let (prompt, story) = (golden.tokens("prompt_ids"), golden.tokens("greedy_tokens"));
     let sampling = Sampling::greedy(story.len(), vec![]);
     let request = Request { prompt, num_completions: 1, seed: 0, sampling };
-    let told = Generator::new(&decoder, &config).generate(&[request], &mut |_, _| ()).unwrap().remove(0).remove(0);
+    let generator = Generator::new(&decoder, &config).unwrap();
+    let told = generator.generate(&[request], &mut |_, _| ()).unwrap().remove(0).remove(0);
     assert_eq!(told.tokens, story, "the reference's story");
 }

@@ -138,7 +138,7 @@ proptest! {
             })
             .collect();
         let limits = Limits { max_active_sequences, ..Limits::default() };
-        let generator = Generator::new(&decoder, &config).with_limits(limits);
+        let generator = Generator::new(&decoder, &config).unwrap().with_limits(limits);
         let made = generator.generate(&requests, &mut |_, _| ()).unwrap();
         for (request, group) in requests.iter().zip(&made) {
             for completion in group {

@@ -164,7 +164,8 @@ fn generation_follows_the_adapters() {
     let prompt = random_tokens(7, model.vocab_size as u32, 3);
     let request =
         Request { prompt: prompt.clone(), num_completions: 1, seed: 0, sampling: Sampling::greedy(6, vec![]) };
-    let answer = Generator::new(&adapted, &model).generate(&[request], &mut |_, _| ()).unwrap().remove(0).remove(0);
+    let generator = Generator::new(&adapted, &model).unwrap();
+    let answer = generator.generate(&[request], &mut |_, _| ()).unwrap().remove(0).remove(0);
     let ids = [&prompt[..], &answer.tokens].concat();
     let tokens = token_tensor(&ids, 1, ids.len(), &device);
     let all: Vec<f32> =

@@ -57,7 +57,7 @@ fn what_is_held_in_bfloat16_computes_what_its_numbers_compute_in_single_precisio
         let sampling = Sampling::plain(12, 1.0, vec![]);
         let request = Request { prompt: vec![3, 17, 5, 80], num_completions: 3, seed: 4, sampling };
         let made = [held, wide].map(|decoder| {
-            Generator::new(&decoder, &config).generate(std::slice::from_ref(&request), &mut |_, _| ()).unwrap()
+            Generator::new(&decoder, &config).unwrap().generate(std::slice::from_ref(&request), &mut |_, _| ()).unwrap()
         });
         assert_eq!(made[0], made[1], "{case}");
         let (loaded, _) = Generator::load(&golden_dir(case), Precision::BF16, &device).unwrap();
@@ -182,6 +182,7 @@ fn a_parameter_of_another_type_is_an_error_that_names_it_before_anything_is_comp
     let error = save(&broken, &config, &dir.path().join("out"), SaveDType::F32).unwrap_err();
     assert_eq!(error.to_string(), expected);
     assert!(!dir.path().join("out").exists());
+    assert_eq!(Generator::new(&broken, &config).map(drop).unwrap_err().to_string(), expected);
     let lora = LoraConfig { rank: 1, alpha: 1.0, dropout: 0.0, targets: "proj".into() };
     assert_eq!(broken.clone().with_lora(&lora, 1, &device).unwrap_err().to_string(), expected);
     assert_eq!(broken.extend_vocabulary(&config, &[], &device).unwrap_err().to_string(), expected);
@@ -209,6 +210,34 @@ fn activations_of_another_type_are_refused_at_the_border_by_name() {
     let x = || Tensor::<2>::zeros([2, 3], (&device, DType::F32));
     let weight = refusal(std::panic::AssertUnwindSafe(|| drop(ops::linear(x(), x().cast(DType::F16)))));
     assert_eq!(weight, "linear: the weight is F16, expected F32 or BF16; cast it before");
+}
+
+#[test]
+fn what_is_added_or_multiplied_without_a_kernel_is_looked_at_too() {
+    let device = Device::flex();
+    let refused = |mut decoder: Decoder, change: &dyn Fn(&mut Decoder)| {
+        change(&mut decoder);
+        let tokens = token_tensor(&[1, 2, 3, 4], 1, 4, &device);
+        let layout = Layout::causal(1, 4, &device);
+        refusal(std::panic::AssertUnwindSafe(move || drop(decoder.logits(tokens, &layout))))
+    };
+    let qwen2 = Decoder::init(&small_config_of("qwen2"), 1, &device);
+    let bias = refused(qwen2, &|decoder| {
+        let projection = &mut decoder.model.layers[0].self_attn.as_mut().unwrap().q_proj;
+        projection.bias = projection.bias.take().map(|bias| bias.map(|bias| bias.cast(DType::F16)));
+    });
+    assert_eq!(bias, "linear: the bias is F16, expected F32; cast it before");
+    let hybrid = || Decoder::init(&small_config_of("qwen3_5_text"), 1, &device);
+    let steps = refused(hybrid(), &|decoder| {
+        let delta_net = decoder.model.layers[0].linear_attn.as_mut().unwrap();
+        delta_net.dt_bias = delta_net.dt_bias.clone().map(|bias| bias.cast(DType::BF16));
+    });
+    assert_eq!(steps, "delta_net: dt_bias is BF16, expected F32; cast it before");
+    let decays = refused(hybrid(), &|decoder| {
+        let delta_net = decoder.model.layers[0].linear_attn.as_mut().unwrap();
+        delta_net.A_log = delta_net.A_log.clone().map(|rate| rate.cast(DType::F16));
+    });
+    assert_eq!(decays, "delta_net: A_log is F16, expected F32; cast it before");
 }
 
 #[test]

@@ -44,7 +44,7 @@ fn the_model_that_just_smollm2_makes_has_the_logits_and_answers_of_the_reference
     }
     let meta: serde_json::Value =
         serde_json::from_str(&fs_err::read_to_string(golden_folder.join("meta.json")).unwrap()).unwrap();
-    let generator = Generator::new(&decoder, &config);
+    let generator = Generator::new(&decoder, &config).unwrap();
     let chats = meta["greedy"].as_object().unwrap();
     for (question, chat) in chats {
         let ids = |key: &str| -> Vec<u32> { serde_json::from_value(chat[key].clone()).unwrap() };

@@ -367,7 +367,7 @@ impl Sampler for EngineSampler {
             sampling: Sampling::plain(LONGEST, self.temperature, vec![STOP]),
         };
         let requests: Vec<Request> = prompts.iter().enumerate().map(request).collect();
-        Ok(Generator::new(decoder, &model_config()).generate(&requests, &mut |_, _| {})?)
+        Ok(Generator::new(decoder, &model_config())?.generate(&requests, &mut |_, _| {})?)
     }
 }
 

@@ -33,7 +33,8 @@ fn serve(seen: &Seen, folder: &Mutex<Option<PathBuf>>, spoil: &str) -> Answer {
         seed: number("seed"),
         sampling: Sampling::plain(number("max_tokens") as usize, temperature, ids("stop_token_ids")),
     };
-    let group = Generator::new(&decoder, &config).generate(&[request], &mut |_, _| {}).unwrap().remove(0);
+    let generator = Generator::new(&decoder, &config).unwrap();
+    let group = generator.generate(&[request], &mut |_, _| {}).unwrap().remove(0);
     let choice = |(index, completion): (usize, &worldloom_model::generate::Completion)| {
         let mut choice = json!({
             "index": index, "text": "", "finish_reason": if completion.stopped { "stop" } else { "length" },
