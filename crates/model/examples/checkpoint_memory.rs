@@ -1,16 +1,17 @@
 //! Measures the peak memory of loading and writing a checkpoint, each in a process of its own:
 //!
-//! `cargo run --release --example checkpoint_memory -- make DIR [GIB]`, then `.. -- load DIR`, `.. -- save DIR` and
-//! `.. -- pack DIR`; `load-bf16` and `pack-bf16` hold the matrices in bfloat16.
+//! `cargo run --release --example checkpoint_memory -- make DIR [GIB]`, then `.. -- load DIR`, `.. -- save DIR`,
+//! `.. -- export DIR` and `.. -- pack DIR`; `load-bf16` and `pack-bf16` hold the matrices in bfloat16.
 //!
-//! `make` writes a synthetic checkpoint of about so many GiB of bfloat16. `pack` makes what generates. All but `make` print the largest resident
-//! memory of the process (`VmHWM`) beside what the model takes.
+//! `make` writes a synthetic checkpoint of about so many GiB of bfloat16. `export` writes it once more in float32 and reads
+//! it back, one tensor at a time. `pack` makes what generates. All but `make` print the largest resident memory of the
+//! process (`VmHWM`) beside what the model takes.
 
 use burn::tensor::Device;
 use std::path::{Path, PathBuf};
 use worldloom_model::generate::Generator;
 use worldloom_model::{
-    Decoder, ModelConfig, Precision, SaveDType, SaveOptions, load, load_in, parameter_shapes, save_with,
+    Decoder, ModelConfig, Precision, SaveDType, SaveOptions, export, load, load_in, parameter_shapes, save_with,
 };
 
 #[global_allocator]
@@ -19,8 +20,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Blocks of 67 million parameters, and an embedding of as many.
-fn config(gib: u64) -> Result<ModelConfig> {
-    let layers = (gib << 30) / 2 / 67_000_000;
+fn config(gib: f64) -> Result<ModelConfig> {
+    let layers = (gib * f64::from(1 << 30) / 2.0 / 67e6) as u64;
     Ok(ModelConfig::from_json(&format!(
         r#"{{"model_type": "qwen3", "vocab_size": 32768, "hidden_size": 2048, "intermediate_size": 8192,
             "num_hidden_layers": {layers}, "num_attention_heads": 16, "num_key_value_heads": 16, "head_dim": 128,
@@ -30,12 +31,12 @@ fn config(gib: u64) -> Result<ModelConfig> {
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let usage = "checkpoint_memory make|load|save|pack|load-bf16|pack-bf16 DIR [GIB]";
+    let usage = "checkpoint_memory make|load|save|export|pack|load-bf16|pack-bf16 DIR [GIB]";
     let [what, dir, rest @ ..] = arguments.as_slice() else { return Err(usage.into()) };
     let (dir, device) = (PathBuf::from(dir), Device::flex());
     match what.as_str() {
         "make" => {
-            let gib = rest.first().map_or(Ok(2), |gib| gib.parse())?;
+            let gib = rest.first().map_or(Ok(2.0), |gib| gib.parse())?;
             let config = config(gib)?;
             let options = SaveOptions { max_shard_bytes: 500_000_000, ..SaveOptions::new(SaveDType::BF16) };
             save_with(&Decoder::init(&config, 1, &device), &config, &dir, &options)?;
@@ -58,6 +59,11 @@ fn main() -> Result<()> {
             let options = SaveOptions { max_shard_bytes: 500_000_000, ..SaveOptions::new(SaveDType::BF16) };
             save_with(&decoder, &config, &dir.join("again"), &options)?;
             report("loaded and saved", &dir, decoder.num_parameters() * size_of::<f32>())
+        }
+        "export" => {
+            let options = SaveOptions { max_shard_bytes: 500_000_000, ..SaveOptions::new(SaveDType::F32) };
+            let numbers = export(&dir, &dir.join("again"), &options, &device)? as usize;
+            report("exported and read back", &dir, numbers * size_of::<f32>())
         }
         _ => Err(usage.into()),
     }

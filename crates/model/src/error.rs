@@ -171,6 +171,18 @@ pub enum Error {
         /// The type.
         dtype: &'static str,
     },
+    /// What was written is not what is read back.
+    #[error("{folder}: read back, `{parameter}` holds {found} in place of {expected}")]
+    ReadBack {
+        /// The folder of the export.
+        folder: PathBuf,
+        /// The parameter's published name.
+        parameter: String,
+        /// What was written.
+        expected: f32,
+        /// What is there.
+        found: f32,
+    },
     /// The config says the output projection is its own, and it is not there.
     #[error("{folder}: `lm_head.weight` is missing and `tie_word_embeddings` is false")]
     HeadMissing {

@@ -40,7 +40,7 @@ pub use routers::{ExpertLoad, RouterLoss, RouterTerm};
 pub use self_test::{SelfCheck, self_test};
 pub use vocabulary::NewToken;
 pub use weights::{
-    Gguf, GgufValue, ModelSummary, PartSummary, PassedOver, SaveDType, SaveOptions, ShowParameters, import_gguf, load,
-    load_in, save, save_parameters, save_with, summarise,
+    Gguf, GgufValue, ModelSummary, PartSummary, PassedOver, SaveDType, SaveOptions, ShowParameters, export,
+    import_gguf, load, load_in, save, save_parameters, save_with, summarise,
 };
 pub use worldloom_kernels::cross_entropy::RowStatistics;

@@ -1,17 +1,21 @@
 //! Weights in: memory-mapped, one parameter at a time, strict about names, shapes and kinds.
 
 use super::checkpoint::{Checkpoint, Stored};
-use super::plan::{Plan, Spelling};
+use super::plan::{Piece, Plan, Spelling};
 use super::{CONFIG, EMBEDDING, HEAD, numbers};
 use crate::parameters::ReadParameter;
 use crate::parts::Source;
 use crate::{Decoder, Error, ModelConfig, ParameterShape, Precision, parameter_shapes};
 use burn::tensor::Device;
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::Path;
 
 /// Parts of published checkpoints that are no text decoder: vision, and the heads that predict several tokens.
 const OTHER_PARTS: [&str; 4] = ["model.visual.", "visual.", "mtp.", "model.mtp."];
+
+/// Numbers of a file that are read before its pages are let go.
+const PART: usize = 1 << 18;
 
 /// Reads a checkpoint: `config.json`, and `model.safetensors` or the shards that an index names.
 ///
@@ -58,13 +62,39 @@ impl Parameters {
         self.shapes.iter().for_each(|ParameterShape { name, shape }| read(name, shape, &self.read(name)));
     }
 
-    fn read(&self, name: &str) -> Vec<f32> {
-        let pieces = self.plan.pieces(name);
-        let mut values = Vec::with_capacity(pieces.iter().map(|piece| piece.range.len()).sum());
-        for piece in pieces {
-            self.checkpoint.read(&self.checkpoint.tensors[&piece.tensor], piece.range.clone(), &mut values);
-        }
+    /// Names and shapes in the decoder's order.
+    pub(super) fn shapes(&self) -> &[ParameterShape] {
+        &self.shapes
+    }
+
+    /// Where they are read from.
+    pub(super) fn folder(&self) -> &Path {
+        &self.checkpoint.folder
+    }
+
+    /// The numbers of one parameter.
+    pub(super) fn read(&self, name: &str) -> Vec<f32> {
+        let mut values = Vec::with_capacity(self.plan.pieces(name).iter().map(|piece| piece.range.len()).sum());
+        self.parts(name).for_each(|(stored, part)| self.checkpoint.read(stored, part, &mut values));
         values
+    }
+
+    /// Shows the numbers of one parameter in order, some at a time.
+    pub(super) fn read_in_parts(&self, name: &str, read: &mut dyn FnMut(&[f32])) {
+        let mut values = Vec::with_capacity(PART);
+        for (stored, part) in self.parts(name) {
+            values.clear();
+            self.checkpoint.read(stored, part, &mut values);
+            read(&values);
+        }
+    }
+
+    /// Where the numbers of one parameter lie, some at a time: what was read of a file counts as ours until it is let go.
+    fn parts(&self, name: &str) -> impl Iterator<Item = (&Stored, Range<usize>)> {
+        self.plan.pieces(name).iter().flat_map(|Piece { tensor, range }| {
+            let stored = &self.checkpoint.tensors[tensor];
+            range.clone().step_by(PART).map(move |start| (stored, start..range.end.min(start + PART)))
+        })
     }
 }
 

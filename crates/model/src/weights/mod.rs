@@ -4,6 +4,7 @@
 //! Files are mapped, and one parameter is in work at a time, in and out.
 
 mod checkpoint;
+mod export;
 mod gguf;
 mod load;
 mod numbers;
@@ -13,6 +14,7 @@ mod summary;
 mod write;
 
 pub(crate) use checkpoint::Checkpoint;
+pub use export::export;
 pub use gguf::{Gguf, GgufValue, import_gguf};
 pub(crate) use load::Parameters;
 pub use load::{load, load_in};

@@ -53,15 +53,26 @@ pub fn save_parameters(
     dir: &Path,
     options: &SaveOptions,
 ) -> Result<(), Error> {
-    fs_err::create_dir_all(dir)?;
     let mut parameters = Vec::new();
     show(&mut |name, shape, _| {
         parameters.push(ParameterShape { name: name.to_owned(), shape: shape.to_vec() });
     });
+    save_shown(&parameters, show, config, dir, options)
+}
+
+/// As [`save_parameters`], of parameters whose shapes are known, so that they are shown once.
+pub(super) fn save_shown(
+    parameters: &[ParameterShape],
+    show: ShowParameters<'_>,
+    config: &ModelConfig,
+    dir: &Path,
+    options: &SaveOptions,
+) -> Result<(), Error> {
+    fs_err::create_dir_all(dir)?;
     let others = options.other_parts.as_deref().map(Checkpoint::open).transpose()?;
     let config = with_its_surroundings(config, options)?;
     let is_fused = config.has_fused_experts();
-    let plan = Plan::new(&parameters, &Spelling { is_text_part: config.outer.is_some(), is_fused: &|_| is_fused });
+    let plan = Plan::new(parameters, &Spelling { is_text_part: config.outer.is_some(), is_fused: &|_| is_fused });
     let mut tensors: Vec<Placed<'_>> =
         plan.tensors.iter().map(|(name, shape)| Placed::numbers(name, shape, options.dtype)).collect();
     for (name, stored) in others.iter().flat_map(|others| &others.tensors).filter(|(name, _)| is_other_part(name)) {

@@ -5,7 +5,7 @@ use burn::tensor::Device;
 use safetensors::{Dtype, SafeTensors};
 use std::path::Path;
 use tempfile::TempDir;
-use worldloom_model::{Decoder, Error, ModelConfig, SaveDType, SaveOptions, load, save, save_with};
+use worldloom_model::{Decoder, Error, ModelConfig, SaveDType, SaveOptions, export, load, save, save_with};
 
 fn saved(tied: bool) -> TempDir {
     let (dir, config) = (tempfile::tempdir().unwrap(), small_config(tied));
@@ -121,6 +121,29 @@ fn a_vision_language_checkpoint_comes_back_whole_when_asked_and_as_its_text_mode
     let again = tempfile::tempdir().unwrap();
     save_with(&alone, &ModelConfig { outer: None, ..config }, again.path(), &options).unwrap();
     assert_eq!(tensors(again.path()), tensors(&from));
+}
+
+#[test]
+fn an_export_is_what_a_decoder_would_have_written_in_every_layout_and_type() {
+    let device = Device::flex();
+    for case in ["qwen2-untied", "qwen3-tied", "qwen3-moe-norm", "qwen3_5-moe", "qwen3_5-moe-vl"] {
+        let from = golden_dir(case);
+        let (decoder, config) = load(&from, &device).unwrap();
+        for dtype in [SaveDType::F32, SaveDType::BF16, SaveDType::F16] {
+            let [ours, expected] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+            let other_parts = case.ends_with("-vl").then(|| from.clone());
+            let options = SaveOptions { max_shard_bytes: 100_000, other_parts, ..SaveOptions::new(dtype) };
+            let numbers = export(&from, ours.path(), &options, &device).unwrap();
+            assert_eq!(numbers, decoder.num_parameters() as u64, "{case}");
+            save_with(&decoder, &config, expected.path(), &options).unwrap();
+            for entry in fs_err::read_dir(expected.path()).unwrap() {
+                let path = entry.unwrap().path();
+                let name = path.file_name().unwrap();
+                let bytes = fs_err::read(ours.path().join(name)).unwrap();
+                assert!(bytes == fs_err::read(&path).unwrap(), "{case}: {}", path.display());
+            }
+        }
+    }
 }
 
 #[test]
