@@ -99,11 +99,13 @@ fn with_its_surroundings(config: &ModelConfig, options: &SaveOptions) -> Result<
     Ok(ModelConfig { outer, ..config.clone() })
 }
 
-/// Writes `config.json` with the type of the numbers in it.
+/// Writes `config.json` with the type of the numbers in it, around a text model too.
 pub(super) fn write_config(config: &ModelConfig, dir: &Path, dtype: SaveDType) -> Result<(), Error> {
     let mut config = config.clone();
-    config.other.shift_remove("dtype");
-    config.other.insert("torch_dtype".to_owned(), json!(dtype.name()));
+    for keys in [Some(&mut config.other), config.outer.as_mut()].into_iter().flatten() {
+        keys.shift_remove("dtype");
+        keys.insert("torch_dtype".to_owned(), json!(dtype.name()));
+    }
     Ok(fs_err::write(dir.join(CONFIG), config.to_json())?)
 }
 

@@ -124,6 +124,22 @@ fn a_vision_language_checkpoint_comes_back_whole_when_asked_and_as_its_text_mode
 }
 
 #[test]
+fn a_whole_vision_language_checkpoint_says_the_type_it_was_written_in() {
+    let from = golden_dir("qwen3_5-moe-vl");
+    let (decoder, config) = load(&from, &Device::flex()).unwrap();
+    for dtype in [SaveDType::BF16, SaveDType::F32] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = SaveOptions { other_parts: Some(from.clone()), ..SaveOptions::new(dtype) };
+        save_with(&decoder, &config, dir.path(), &options).unwrap();
+        let text = fs_err::read_to_string(dir.path().join("config.json")).unwrap();
+        let written: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for keys in [&written, &written["text_config"]] {
+            assert_eq!((&keys["torch_dtype"], keys.get("dtype")), (&dtype.name().into(), None), "{text}");
+        }
+    }
+}
+
+#[test]
 fn an_export_is_what_a_decoder_would_have_written_in_every_layout_and_type() {
     let device = Device::flex();
     for case in ["qwen2-untied", "qwen3-tied", "qwen3-moe-norm", "qwen3_5-moe", "qwen3_5-moe-vl"] {
