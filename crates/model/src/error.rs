@@ -83,6 +83,22 @@ pub enum Error {
         /// The tensor.
         tensor: String,
     },
+    /// A shard holds a tensor that the index does not name.
+    #[error("{path}: tensor `{tensor}` is there, but the index does not name it")]
+    NotInIndex {
+        /// The shard.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+    },
+    /// Two shards hold the same tensor.
+    #[error("tensor `{tensor}` is in two shards: {} and {}", paths[0].display(), paths[1].display())]
+    InTwoShards {
+        /// The tensor.
+        tensor: String,
+        /// The shards.
+        paths: [PathBuf; 2],
+    },
     /// A file of weights is damaged or cut.
     #[error("{path}: {source}")]
     Weights {

@@ -39,11 +39,11 @@ impl Checkpoint {
         match (single.is_file(), index.is_file()) {
             (true, true) => return Err(Error::TwoCheckpoints { folder: folder.to_owned() }),
             (false, false) => return Err(Error::NoWeights { folder: folder.to_owned() }),
-            (true, false) => checkpoint.add(single, &BTreeMap::new())?,
+            (true, false) => checkpoint.add(single)?,
             (false, true) => {
                 let placed = read_index(&index)?;
                 let files: BTreeSet<&String> = placed.values().collect();
-                files.into_iter().try_for_each(|file| checkpoint.add(folder.join(file), &placed))?;
+                files.into_iter().try_for_each(|file| checkpoint.add(folder.join(file)))?;
                 checkpoint.check_index(&placed)?;
             }
         }
@@ -54,7 +54,7 @@ impl Checkpoint {
     pub(crate) fn of_file(path: &Path) -> Result<Checkpoint, Error> {
         let folder = path.parent().unwrap_or(path).to_owned();
         let mut checkpoint = Checkpoint { folder, shards: Vec::new(), tensors: BTreeMap::new() };
-        checkpoint.add(path.to_owned(), &BTreeMap::new())?;
+        checkpoint.add(path.to_owned())?;
         Ok(checkpoint)
     }
 
@@ -85,30 +85,39 @@ impl Checkpoint {
         self.shards[stored.shard].release(stored.bytes.clone());
     }
 
-    /// Takes the tensors of a file, but for those that the index puts into another one.
-    fn add(&mut self, path: PathBuf, placed: &BTreeMap<String, String>) -> Result<(), Error> {
-        let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    /// Takes the tensors of a file.
+    fn add(&mut self, path: PathBuf) -> Result<(), Error> {
         let shard = Shard::map(path)?;
         let damaged = |source| Error::Weights { path: shard.path.clone(), source };
         let file = SafeTensors::deserialize(&shard.bytes).map_err(damaged)?;
         let start_of = |data: &[u8]| data.as_ptr().addr() - shard.bytes.as_ptr().addr();
         for (name, view) in file.iter() {
-            if placed.get(name).is_none_or(|file| *file == file_name) {
-                let start = start_of(view.data());
-                let bytes = start..start + view.data().len();
-                let shape = view.shape().to_vec();
-                let stored = Stored { dtype: view.dtype(), shape, shard: self.shards.len(), bytes };
-                self.tensors.insert(name.to_owned(), stored);
+            let start = start_of(view.data());
+            let bytes = start..start + view.data().len();
+            let shape = view.shape().to_vec();
+            let stored = Stored { dtype: view.dtype(), shape, shard: self.shards.len(), bytes };
+            if let Some(other) = self.tensors.insert(name.to_owned(), stored) {
+                let paths = [self.path(&other).to_owned(), shard.path.clone()];
+                return Err(Error::InTwoShards { tensor: name.to_owned(), paths });
             }
         }
         self.shards.push(shard);
         Ok(())
     }
 
+    /// Every tensor is where the index puts it, and the index names every tensor.
     fn check_index(&self, placed: &BTreeMap<String, String>) -> Result<(), Error> {
-        match placed.iter().find(|(tensor, _)| !self.tensors.contains_key(*tensor)) {
+        for (tensor, file) in placed {
+            let path = self.folder.join(file);
+            if self.tensors.get(tensor).is_none_or(|stored| self.path(stored) != path) {
+                return Err(Error::NotInShard { path, tensor: tensor.clone() });
+            }
+        }
+        match self.tensors.iter().find(|(tensor, _)| !placed.contains_key(*tensor)) {
             None => Ok(()),
-            Some((tensor, file)) => Err(Error::NotInShard { path: self.folder.join(file), tensor: tensor.clone() }),
+            Some((tensor, stored)) => {
+                Err(Error::NotInIndex { path: self.path(stored).to_owned(), tensor: tensor.clone() })
+            }
         }
     }
 }

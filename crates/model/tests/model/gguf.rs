@@ -1,6 +1,6 @@
 //! GGUF files, written here byte by byte: what is read equals what was written, and damage is named.
 
-use crate::support::{bits, random, small_config};
+use crate::support::{bits, random, small_config, small_config_of};
 use burn::tensor::Device;
 use half::f16;
 use std::path::{Path, PathBuf};
@@ -143,6 +143,36 @@ fn a_model_comes_out_of_a_gguf_as_it_went_in() {
         assert_eq!((read.rms_norm_eps, read.rope_theta), (1e-6, 10_000.0), "short decimals stay short");
         assert_eq!((read.head_dim, read.tie_word_embeddings), (10, tied));
     }
+}
+
+/// Rows of queries or keys as GGUF files of Llama have them: of every head first the first row of either half, then the
+/// second of either.
+fn in_rotary_pairs(tensor: &mut Tensor, head_dim: usize) {
+    let row = 4 * tensor.shape[1];
+    let half = head_dim / 2;
+    let head = |head: &[u8]| -> Vec<u8> {
+        let of = |place: usize| &head[place * row..][..row];
+        (0..half).flat_map(|pair| [of(pair), of(half + pair)].concat()).collect()
+    };
+    tensor.bytes = tensor.bytes.chunks(head_dim * row).flat_map(head).collect();
+}
+
+#[test]
+fn a_llama_comes_out_of_a_gguf_with_its_rows_in_halves_again() {
+    let config = small_config_of("llama");
+    assert_eq!((config.num_attention_heads, config.num_key_value_heads, config.head_dim), (6, 2, 8));
+    let decoder = Decoder::init(&config, 5, &Device::flex());
+    let mut tensors = tensors(&decoder);
+    for tensor in &mut tensors {
+        if tensor.name.ends_with("attn_q.weight") || tensor.name.ends_with("attn_k.weight") {
+            let plain = tensor.bytes.clone();
+            in_rotary_pairs(tensor, config.head_dim);
+            assert!(tensor.bytes != plain, "{}", tensor.name);
+        }
+    }
+    let (found, read) = imported(&gguf(&metadata("llama", &config), &tensors)).unwrap();
+    assert_eq!(bits(&found), bits(&decoder));
+    assert_eq!((read.model_type.as_str(), read.head_dim, read.rope_theta), ("llama", 8, 10_000.0));
 }
 
 #[test]

@@ -219,6 +219,33 @@ fn a_shard_that_lacks_an_indexed_tensor_is_named() {
 }
 
 #[test]
+fn a_tensor_in_two_shards_and_one_that_the_index_does_not_name_are_named() {
+    let dir = saved(false);
+    let mut index = shard(dir.path());
+    let name = "model.norm.weight";
+    let paths = [0, 1].map(|number| dir.path().join(format!("model-{number}.safetensors")));
+    let (here, there) = if read(&paths[0]).contains_key(name) { (0, 1) } else { (1, 0) };
+    // The same tensor in both shards.
+    let alone = read(&paths[there]);
+    let mut both = alone.clone();
+    both.insert(name.to_owned(), read(&paths[here])[name].clone());
+    write(&paths[there], &both);
+    write_index(dir.path(), &index);
+    match load(dir.path(), &Device::flex()) {
+        Err(Error::InTwoShards { tensor, paths: found }) => assert_eq!((tensor.as_str(), found), (name, paths.clone())),
+        other => panic!("{other:?}"),
+    }
+    // A tensor that the index does not name at all.
+    write(&paths[there], &alone);
+    index["weight_map"].as_object_mut().unwrap().remove(name);
+    write_index(dir.path(), &index);
+    match load(dir.path(), &Device::flex()) {
+        Err(Error::NotInIndex { path, tensor }) => assert_eq!((path, tensor.as_str()), (paths[here].clone(), name)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
 fn a_missing_shard_a_broken_index_and_a_path_in_it_are_named() {
     let dir = saved(false);
     let index = shard(dir.path());
