@@ -22,6 +22,11 @@ const AXES: [&str; 2] = ["mrope_section", "mrope_interleaved"];
 pub(crate) struct Keys(Map<String, Value>);
 
 impl Keys {
+    /// The keys of any object.
+    pub(crate) fn of(object: Map<String, Value>) -> Keys {
+        Keys(object)
+    }
+
     /// The keys of the text model, and those around them where it is part of a larger one.
     pub(super) fn of_the_text_model(object: Map<String, Value>) -> Result<(Keys, Option<Map<String, Value>>), Error> {
         let mut outer = object;

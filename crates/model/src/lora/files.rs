@@ -1,6 +1,7 @@
 //! Adapters in and out, as PEFT names them: `adapter_config.json` and `adapter_model.safetensors`.
 
 use super::LoraConfig;
+use crate::config::Keys;
 use crate::parts::Source;
 use crate::weights::{Checkpoint, Files, Placed, SaveDType};
 use crate::{Decoder, Error, Precision};
@@ -15,7 +16,7 @@ const PREFIX: &str = "base_model.model.";
 const EXPERTS: &str = ".mlp.experts.";
 
 /// Keys of a config that would change the computation, and the values that do not.
-const FIXED: [(&str, &[&str]); 9] = [
+const FIXED: [(&str, &[&str]); 10] = [
     ("peft_type", &["\"LORA\""]),
     ("bias", &["\"none\""]),
     ("use_rslora", &["false"]),
@@ -25,6 +26,7 @@ const FIXED: [(&str, &[&str]); 9] = [
     ("alpha_pattern", &["{}"]),
     ("modules_to_save", &["[]"]),
     ("layer_replication", &[]),
+    ("alora_invocation_tokens", &[]),
 ];
 
 impl Decoder {
@@ -138,13 +140,13 @@ fn read_config(path: &Path) -> Result<LoraConfig, Error> {
             return Err(Error::Unsupported { key: key.to_owned(), found, supported });
         }
     }
-    let number = |key: &str| {
-        let missing = || Error::MissingKey { key: key.to_owned() };
-        keys.get(key).and_then(Value::as_f64).ok_or_else(missing)
+    let mut keys = Keys::of(keys);
+    let config = LoraConfig {
+        rank: keys.required("r")?,
+        alpha: keys.required("lora_alpha")?,
+        dropout: keys.optional("lora_dropout")?.unwrap_or(0.0),
+        targets: "as in the adapter's file".to_owned(),
     };
-    let dropout = keys.get("lora_dropout").and_then(Value::as_f64).unwrap_or(0.0);
-    let targets = "as in the adapter's file".to_owned();
-    let config = LoraConfig { rank: number("r")? as usize, alpha: number("lora_alpha")?, dropout, targets };
     config.check()?;
     Ok(config)
 }

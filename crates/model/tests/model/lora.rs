@@ -260,6 +260,10 @@ fn damaged_adapters_are_refused_by_what_is_wrong() {
     refuses(&|dir, _| change_config(dir, "r", 4.into()), "has shape");
     refuses(&|dir, _| change_config(dir, "use_dora", true.into()), "use_dora");
     refuses(&|dir, _| change_config(dir, "lora_alpha", "much".into()), "lora_alpha");
+    refuses(&|dir, _| change_config(dir, "lora_alpha", serde_json::Value::Null), "lora_alpha");
+    refuses(&|dir, _| change_config(dir, "r", 2.5.into()), "`r`");
+    refuses(&|dir, _| change_config(dir, "lora_dropout", "some".into()), "lora_dropout");
+    refuses(&|dir, _| change_config(dir, "alora_invocation_tokens", vec![5, 6].into()), "alora_invocation_tokens");
 }
 
 #[test]
