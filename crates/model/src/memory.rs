@@ -1,11 +1,13 @@
 //! How much memory a decoder takes, counted from its shape: weights, what training keeps beside them, activations, cache.
 //!
 //! Everything is single precision, but for matrices that are held in another. Activations are what the operations keep for
-//! the backward pass, as `ops/autodiff.rs` has it; work space that lives for one operation is left out.
+//! the backward pass, as `ops/autodiff.rs` has it; work space that lives for one operation is left out. Experts with
+//! adapters are made whole in the forward pass, see `parts/moe.rs`: a backward pass keeps their weights, and a layer at a
+//! time has their gradient.
 
 use crate::{
-    Decoder, DeltaNetShape, Error, FeedForwardKind, LayerDesign, LoraConfig, Mixer, ModelConfig, ParameterShape,
-    Precision, parameter_shapes,
+    Decoder, DeltaNetShape, Error, FeedForward, FeedForwardKind, LayerDesign, LoraConfig, Mixer, ModelConfig,
+    ParameterShape, Precision, parameter_shapes,
 };
 use burn::tensor::Device;
 use serde::Serialize;
@@ -29,7 +31,7 @@ pub struct MemoryNeeds {
     pub inference: u64,
     /// The same with the matrices held in bfloat16.
     pub inference_in_bf16: u64,
-    /// Weights, adapters with gradient and two moments, activations.
+    /// Weights, adapters with gradient and two moments, activations, experts made whole for their adapters.
     pub lora: u64,
     /// Weights with gradient and two moments, activations, the head's gradient once more while it is made.
     pub training: u64,
@@ -44,7 +46,9 @@ pub fn memory_needs(
 ) -> Result<MemoryNeeds, Error> {
     let shapes = parameter_shapes(config, device);
     let numbers: usize = shapes.iter().map(|parameter| parameter.num_elements()).sum();
-    let adapter_parameters = Decoder::without_numbers(config, device).with_lora(lora, 0, device)?.num_trained() as u64;
+    let adapted = Decoder::without_numbers(config, device).with_lora(lora, 0, device)?;
+    let (adapter_parameters, made) = (adapted.num_trained() as u64, made_by_layers(&adapted));
+    let experts = made.iter().sum::<u64>() + made.iter().max().copied().unwrap_or(0);
     let weights = numbers as u64 * FLOAT;
     let halved = weight_bytes(&shapes, Precision::BF16);
     let cache = cached_numbers(config, context) * FLOAT;
@@ -58,7 +62,7 @@ pub fn memory_needs(
         adapter_parameters,
         inference: weights + cache,
         inference_in_bf16: halved + cache,
-        lora: weights + 4 * adapter_parameters * FLOAT + activations,
+        lora: weights + 4 * adapter_parameters * FLOAT + activations + experts,
         training: 4 * weights + activations + head,
     })
 }
@@ -91,48 +95,61 @@ impl TrainingMemory {
     }
 }
 
-/// What training takes for micro-batches of `tokens` tokens.
+/// What training takes for micro-batches of `tokens` tokens: of all weights, or of the adapters that `lora` asks for.
 ///
-/// `num_trained` is how many numbers training changes: all, or those of the adapters. With `recompute`, see
-/// [`Decoder::accumulate_recomputed`], the inputs of all blocks and the activations of one are kept in place of all
-/// activations. Of matrices in bfloat16 the largest is there a second time, in single precision, while it is read.
+/// With `recompute`, see [`Decoder::accumulate_recomputed`], the inputs of all blocks and the activations of one are kept in
+/// place of all activations. Of matrices in bfloat16 the largest is there a second time, in single precision, while it is
+/// read.
+///
+/// # Errors
+/// Those of [`Decoder::with_lora`].
 pub fn training_memory(
     config: &ModelConfig,
-    num_trained: u64,
+    lora: Option<&LoraConfig>,
     tokens: usize,
     recompute: bool,
     precision: Precision,
     device: &Device,
-) -> TrainingMemory {
+) -> Result<TrainingMemory, Error> {
     let shapes = parameter_shapes(config, device);
-    let numbers: usize = shapes.iter().map(|parameter| parameter.num_elements()).sum();
     let weights = weight_bytes(&shapes, precision);
     let largest_matrix = shapes.iter().map(|parameter| parameter.num_elements()).max().unwrap_or(0) as u64 * FLOAT;
-    let trained = num_trained * FLOAT;
-    let is_full = num_trained >= numbers as u64;
+    let decoder = Decoder::without_numbers(config, device);
+    let decoder = lora.into_iter().try_fold(decoder, |decoder, lora| decoder.with_lora(lora, 0, device))?;
+    let (trained, is_full) = (decoder.num_trained() as u64 * FLOAT, lora.is_none());
     let (hidden, tokens) = (config.hidden_size, tokens as u64);
     // The head's gradient is made in the forward pass and kept; a chunk of logits comes and goes.
     let head_gradient = if is_full { (config.vocab_size * hidden) as u64 * FLOAT } else { 0 };
     let logits = worldloom_kernels::cross_entropy::rows_per_chunk(config.vocab_size) * config.vocab_size;
     let head = head_gradient + logits as u64 * FLOAT;
-    let layers = config.design.layers.iter().map(|layer| kept_by_layer(config, layer));
+    let kept = config.design.layers.iter().map(|layer| kept_by_layer(config, layer) as u64 * FLOAT * tokens);
+    let made = made_by_layers(&decoder);
     let stream = 4 * hidden as u64 * FLOAT * tokens;
     let backward = if recompute {
         let inputs = (config.design.layers.len() * hidden) as u64 * FLOAT * tokens;
-        let largest = layers.max().unwrap_or(0) as u64 * FLOAT * tokens;
+        let largest = kept.zip(&made).map(|(kept, made)| kept + 2 * made).max().unwrap_or(0);
         // A block's activations and their gradients, or the head.
         inputs + (largest + stream + trained / config.design.layers.len().max(1) as u64).max(stream + head)
     } else {
         // Activations fall while gradients rise: the larger end counts.
-        let activations = layers.sum::<usize>() as u64 * FLOAT * tokens + stream;
-        (activations + head).max(trained + stream)
+        let kept = kept.sum::<u64>() + made.iter().sum::<u64>() + stream;
+        (kept + head.max(made.iter().max().copied().unwrap_or(0))).max(trained + stream)
     };
     let (masters, backward) = match (precision, is_full) {
         (Precision::F32, _) => (0, backward),
         (Precision::BF16, true) => (trained, backward + largest_matrix),
         (Precision::BF16, false) => (0, backward + largest_matrix),
     };
-    TrainingMemory { weights, masters, gradients: trained, moments: 2 * trained, backward }
+    Ok(TrainingMemory { weights, masters, gradients: trained, moments: 2 * trained, backward })
+}
+
+/// Bytes of the experts' weights that each layer makes whole for their adapters.
+fn made_by_layers(decoder: &Decoder) -> Vec<u64> {
+    let of = |feed_forward: &FeedForward| match feed_forward {
+        FeedForward::Dense(_) => 0,
+        FeedForward::Experts(moe) => moe.experts.num_made() as u64 * FLOAT,
+    };
+    decoder.model.layers.iter().map(|block| of(&block.mlp)).collect()
 }
 
 /// Bytes of all weights with the matrices held in a precision.

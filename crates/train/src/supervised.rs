@@ -223,8 +223,8 @@ fn rehearse(
     let rows = read(data, &plan.longest_rows(config.rows_per_micro_batch * config.micro_batches_at_once))?;
     let denominator: f64 = rows.iter().map(Row::total_weight).sum();
     let batches = batches(&rows, config.rows_per_micro_batch, denominator);
-    let (trained, tokens) = (run.learner.decoder().num_trained() as u64, batches[0].tokens.len());
-    let estimate = training_memory(model, trained, tokens, config.recompute, config.precision, &run.learner.device);
+    let (lora, tokens) = (config.lora.as_ref(), batches[0].tokens.len());
+    let estimate = training_memory(model, lora, tokens, config.recompute, config.precision, &run.learner.device)?;
     let estimate = estimate.side_by_side(batches.len() as u64);
     let expected = Memory { estimate, tokens: tokens as u64, resident: None };
     control.observer.on_memory(&expected);

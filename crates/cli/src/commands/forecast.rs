@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
-use worldloom_model::{LoraConfig, ModelConfig, Precision, memory_needs, training_memory};
+use worldloom_model::{LoraConfig, ModelConfig, Precision, training_memory};
 use worldloom_schema::Artifact;
 use worldloom_train::rl::RlConfig;
 use worldloom_train::supervised::StageConfig;
@@ -83,10 +83,7 @@ struct Passes {
 fn memory_line(model: &ModelConfig, lora: Option<&LoraConfig>, passes: Passes, what: &str) -> Result<String> {
     let Passes { tokens, at_once, recompute, precision } = passes;
     let device = open_device();
-    let any = LoraConfig { rank: 1, alpha: 1.0, dropout: 0.0, targets: "proj".into() };
-    let needs = memory_needs(model, 1, lora.unwrap_or(&any), &device)?;
-    let trained = if lora.is_some() { needs.adapter_parameters } else { needs.weights / 4 };
-    let memory = training_memory(model, trained, tokens, recompute, precision, &device).side_by_side(at_once as u64);
+    let memory = training_memory(model, lora, tokens, recompute, precision, &device)?.side_by_side(at_once as u64);
     Ok(format!(
         "memory about {} for {what}: weights {}, gradients {}, moments {}, backward {}{}",
         size(memory.total()),

@@ -67,6 +67,16 @@ impl Experts {
         };
         [gate_up, down]
     }
+
+    /// How many numbers [`Experts::weights`] makes for the adapters.
+    pub(crate) fn num_made(&self) -> usize {
+        let [experts, hidden, inner] = self.down_proj.dims();
+        let matrices = match (&self.gate_adapter, &self.up_adapter) {
+            (None, None) => 0,
+            _ => 2,
+        };
+        (matrices + usize::from(self.down_adapter.is_some())) * experts * hidden * inner
+    }
 }
 
 /// What the router says of every token.

@@ -2,7 +2,9 @@
 
 use crate::support::golden_dir;
 use burn::tensor::Device;
-use worldloom_model::{Decoder, LoraConfig, ModelConfig, ModelSummary, memory_needs, summarise};
+use worldloom_model::{
+    Decoder, LoraConfig, ModelConfig, ModelSummary, Precision, memory_needs, summarise, training_memory,
+};
 
 fn lora() -> LoraConfig {
     LoraConfig { rank: 2, alpha: 4.0, dropout: 0.0, targets: "proj".to_owned() }
@@ -58,6 +60,39 @@ fn memory_is_counted_from_the_weights_and_grows_with_the_context() {
         assert!(short.cache < long.cache && short.weights == long.weights);
         assert!(short.inference < short.lora && short.lora < short.training, "{case}: {short:?}");
     }
+}
+
+#[test]
+fn experts_that_are_made_whole_for_their_adapters_are_counted() {
+    let config = ModelConfig::from_file(&golden_dir("qwen3-moe-norm").join("config.json")).unwrap();
+    let (device, experts) = (Device::flex(), config.design.experts.unwrap());
+    let matrix = (4 * experts.num_experts * experts.moe_intermediate_size * config.hidden_size) as u64;
+    let layers = config.num_hidden_layers as u64;
+    let with = |targets: &str| {
+        let lora = LoraConfig { targets: targets.to_owned(), ..lora() };
+        let needs = memory_needs(&config, 8, &lora, &device).unwrap();
+        let training = |recompute| {
+            let memory = training_memory(&config, Some(&lora), 8, recompute, Precision::F32, &device).unwrap();
+            assert_eq!(memory.gradients, 4 * needs.adapter_parameters, "{targets}");
+            memory.backward
+        };
+        (needs.lora - 16 * needs.adapter_parameters, training(false), training(true))
+    };
+    let without = with("self_attn");
+    // Kept for every layer, or for one where blocks are computed again, and the gradient of one. An adapter on the gates
+    // alone makes the rows of both.
+    for (targets, matrices) in
+        [("experts", 3), ("experts.gate_proj", 2), ("experts.down_proj", 1), ("experts.(up|gate)_proj", 2)]
+    {
+        let (needs, kept, again) = with(targets);
+        let made = matrices * matrix;
+        assert_eq!(needs - without.0, (layers + 1) * made, "{targets}");
+        assert!((layers * made..=(layers + 1) * made).contains(&(kept - without.1)), "{targets}");
+        assert!(again > 2 * made && again < kept, "{targets}");
+    }
+    // All weights: nothing is made for adapters.
+    let full = training_memory(&config, None, 8, false, Precision::F32, &device).unwrap();
+    assert_eq!(full.gradients, full.weights);
 }
 
 #[test]
