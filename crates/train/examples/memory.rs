@@ -1,5 +1,6 @@
 //! Peak memory and speed of training with and without block recompute and the chunked head, against the estimate:
-//! `just bench-train`. A vocabulary of 151,936 and rows of 8,192 tokens on a small model, which must fit in 6 GiB.
+//! `just bench-train`. A vocabulary of 151,936 and rows of 8,192 tokens on a small model, which must fit in 6 GiB. With
+//! `lora`, adapters of rank 16 on every projection against all weights, of a dense model and of one with experts.
 //!
 //! Every cell runs in a process of its own, since a peak never falls. The head that keeps all logits is measured at
 //! 1,024 tokens: at 8,192 its logits and their gradients alone are 10 GB.
@@ -11,7 +12,7 @@ use std::time::Instant;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use worldloom_model::ops::{self, RowTargets};
-use worldloom_model::{Decoder, Gradients, Layout, ModelConfig, Precision, token_tensor};
+use worldloom_model::{Decoder, Gradients, Layout, LoraConfig, ModelConfig, Precision, token_tensor};
 use worldloom_schema::Row;
 use worldloom_train::supervised::{self, StageConfig};
 use worldloom_train::{
@@ -23,6 +24,7 @@ use worldloom_train::{
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const VOCABULARY: u32 = 151_936;
+const SMALL_VOCABULARY: u32 = 32_768;
 const LONG: usize = 8192;
 const SHORT: usize = 1024;
 const STEPS: u64 = 2;
@@ -32,56 +34,110 @@ const LIMIT: f64 = 6.0;
 const PROGRAM: f64 = 0.06;
 const GIB: f64 = (1u64 << 30) as f64;
 
-/// Head, blocks, context.
-const CELLS: [(&str, &str, usize); 5] = [
-    ("chunked", "kept", LONG),
-    ("chunked", "again", LONG),
-    ("chunked", "kept", SHORT),
-    ("chunked", "again", SHORT),
-    ("whole", "kept", SHORT),
+/// What is trained how: one process, one line of the report.
+#[derive(Clone, Copy)]
+struct Cell {
+    model: &'static str,
+    trained: &'static str,
+    head: &'static str,
+    blocks: &'static str,
+    context: usize,
+}
+
+const PLAIN: Cell = Cell { model: "dense", trained: "all", head: "chunked", blocks: "kept", context: SHORT };
+
+const CELLS: [Cell; 5] = [
+    Cell { context: LONG, ..PLAIN },
+    Cell { context: LONG, blocks: "again", ..PLAIN },
+    PLAIN,
+    Cell { blocks: "again", ..PLAIN },
+    Cell { head: "whole", ..PLAIN },
 ];
+
+/// All weights and then adapters, of a model each.
+const PAIRS: [Cell; 4] = [
+    Cell { model: "small dense", ..PLAIN },
+    Cell { model: "small dense", trained: "adapters", ..PLAIN },
+    Cell { model: "small experts", ..PLAIN },
+    Cell { model: "small experts", trained: "adapters", ..PLAIN },
+];
+
+/// Estimate and peak in GiB, tokens per second.
+struct Measured {
+    estimate: f64,
+    peak: f64,
+    speed: f64,
+}
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let mut out = std::io::stdout();
-    if let [head, blocks, context] = &arguments[..] {
-        let context = context.parse().expect("the parent gives a number");
-        let (estimate, speed) = match head.as_str() {
-            "whole" => (0, whole_head(context)),
-            _ => chunked_head(context, blocks == "again"),
+    if let [cells, number] = &arguments[..] {
+        let cell = cells_of(cells)[number.parse::<usize>().expect("the parent gives a number")];
+        let (estimate, speed) = match cell.head {
+            "whole" => (0, whole_head(cell.context)),
+            _ => chunked_head(cell),
         };
         return done(writeln!(out, "{estimate} {} {speed}", peak_bytes()));
     }
-    let mut is_good = true;
-    let titles = "| head | blocks | context | estimate, GiB | peak, GiB | tokens/s |\n|---|---|---|---|---|---|";
+    let asked = arguments.first().map_or("all", String::as_str);
+    let cells = cells_of(asked);
+    let measured: Vec<Option<Measured>> = (0..cells.len()).map(|number| measure(asked, number)).collect();
+    let titles = "| model | trained | head | blocks | context | estimate, GiB | peak, GiB | tokens/s |\n\
+                  |---|---|---|---|---|---|---|---|";
     let mut lines = vec![titles.to_string()];
-    for (head, blocks, context) in CELLS {
-        let program = std::env::current_exe().expect("this program has a path");
-        let child = Command::new(program)
-            .args([head, blocks, &context.to_string()])
-            .env("MIMALLOC_PURGE_DELAY", "-1")
-            .output()
-            .expect("this program runs");
-        let text = String::from_utf8_lossy(&child.stdout);
-        let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-        let [estimate, peak, speed] = numbers[..] else {
-            lines.push(format!("| {head} | {blocks} | {context} | | died: {} | |", child.status));
-            is_good = false;
-            continue;
+    for (Cell { model, trained, head, blocks, context }, measured) in cells.iter().zip(&measured) {
+        let numbers = match measured {
+            None => "| died | |".to_string(),
+            Some(Measured { peak, speed, .. }) if *head == "whole" => format!("| {peak:.2} | {speed:.0} |"),
+            Some(Measured { estimate, peak, speed }) => format!("{estimate:.2} | {peak:.2} | {speed:.0} |"),
         };
-        let (estimate, peak) = (estimate / GIB + PROGRAM, peak / GIB);
-        if head == "chunked" && context == LONG {
-            is_good &= peak < LIMIT && (estimate / peak - 1.0).abs() < 0.2;
-        }
-        let estimate = if head == "whole" { String::new() } else { format!("{estimate:.2}") };
-        lines.push(format!("| {head} | {blocks} | {context} | {estimate} | {peak:.2} | {speed:.0} |"));
+        lines.push(format!("| {model} | {trained} | {head} | {blocks} | {context} | {numbers}"));
     }
-    lines.push(match is_good {
-        true => format!("rows of {LONG} tokens fit in {LIMIT} GiB and the estimates are within 20 %"),
-        false => format!("rows of {LONG} tokens do not fit in {LIMIT} GiB, or an estimate is off by more than 20 %"),
-    });
+    let verdict = if asked == "lora" { of_pairs(&measured) } else { of_long_rows(&measured) };
+    let (Ok(line) | Err(line)) = &verdict;
+    lines.push(line.clone());
     let code = done(writeln!(out, "{}", lines.join("\n")));
-    if is_good { code } else { ExitCode::FAILURE }
+    if verdict.is_ok() { code } else { ExitCode::FAILURE }
+}
+
+fn cells_of(asked: &str) -> &'static [Cell] {
+    if asked == "lora" { &PAIRS } else { &CELLS }
+}
+
+/// Runs a cell in a process of its own; none if it died.
+fn measure(asked: &str, number: usize) -> Option<Measured> {
+    let program = std::env::current_exe().expect("this program has a path");
+    let child = Command::new(program)
+        .args([asked, &number.to_string()])
+        .env("MIMALLOC_PURGE_DELAY", "-1")
+        .output()
+        .expect("this program runs");
+    let text = String::from_utf8_lossy(&child.stdout);
+    let numbers: Vec<f64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [estimate, peak, speed] = numbers[..] else { return None };
+    Some(Measured { estimate: estimate / GIB + PROGRAM, peak: peak / GIB, speed })
+}
+
+fn of_long_rows(measured: &[Option<Measured>]) -> Result<String, String> {
+    let is_good = |measured: &Measured| measured.peak < LIMIT && (measured.estimate / measured.peak - 1.0).abs() < 0.2;
+    match measured[..2].iter().all(|measured| measured.as_ref().is_some_and(is_good)) {
+        true => Ok(format!("rows of {LONG} tokens fit in {LIMIT} GiB and the estimates are within 20 %")),
+        false => {
+            Err(format!("rows of {LONG} tokens do not fit in {LIMIT} GiB, or an estimate is off by more than 20 %"))
+        }
+    }
+}
+
+fn of_pairs(measured: &[Option<Measured>]) -> Result<String, String> {
+    let is_good = |pair: &[Option<Measured>]| match pair {
+        [Some(all), Some(adapters)] => adapters.peak < all.peak,
+        _ => false,
+    };
+    match measured.chunks(2).all(is_good) {
+        true => Ok("adapters take less than all weights".to_string()),
+        false => Err("adapters take no less than all weights, or a cell died".to_string()),
+    }
 }
 
 fn done(written: std::io::Result<()>) -> ExitCode {
@@ -89,22 +145,28 @@ fn done(written: std::io::Result<()>) -> ExitCode {
     if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn model() -> ModelConfig {
+fn model(name: &str) -> ModelConfig {
+    let (family, vocabulary, hidden) = match name {
+        "small experts" => ("qwen3_moe", SMALL_VOCABULARY, 512),
+        "small dense" => ("qwen3", SMALL_VOCABULARY, 512),
+        _ => ("qwen3", VOCABULARY, 256),
+    };
     let text = format!(
-        r#"{{"model_type": "qwen3", "vocab_size": {VOCABULARY}, "hidden_size": 256, "intermediate_size": 768,
+        r#"{{"model_type": "{family}", "vocab_size": {vocabulary}, "hidden_size": {hidden}, "intermediate_size": {inner},
             "num_hidden_layers": 8, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64,
             "rms_norm_eps": 1e-6, "rope_theta": 1e6, "max_position_embeddings": {LONG}, "tie_word_embeddings": true,
-            "initializer_range": 0.02}}"#
+            "num_experts": 16, "num_experts_per_tok": 2, "moe_intermediate_size": 256, "initializer_range": 0.02}}"#,
+        inner = 3 * hidden,
     );
     ModelConfig::from_json(&text).expect("the config above is valid")
 }
 
-fn tokens(context: usize) -> Vec<u32> {
-    (0..context as u64).map(|at| ((at * 2_654_435_761) >> 7) as u32 % VOCABULARY).collect()
+fn tokens(context: usize, vocabulary: u32) -> Vec<u32> {
+    (0..context as u64).map(|at| ((at * 2_654_435_761) >> 7) as u32 % vocabulary).collect()
 }
 
 /// Two steps of the real loop on one row; the estimate in bytes and the speed of the second step.
-fn chunked_head(context: usize, recompute: bool) -> (u64, f64) {
+fn chunked_head(cell: Cell) -> (u64, f64) {
     struct Watch(u64, f64);
     impl Observer for Watch {
         fn on_memory(&mut self, memory: &Memory) {
@@ -114,34 +176,36 @@ fn chunked_head(context: usize, recompute: bool) -> (u64, f64) {
             self.1 = metrics.clock.tokens_per_s;
         }
     }
+    let (model, context) = (model(cell.model), cell.context);
     let row = Row {
-        tokens: tokens(context),
+        tokens: tokens(context, model.vocab_size as u32),
         weights: (0..context).map(|at| if at == 0 { 0.0 } else { 1.0 }).collect(),
         positions: (0..context as u32).collect(),
         segments: vec![0; context],
         continues: vec![-1],
         sources: vec!["row".into()],
     };
+    let lora = LoraConfig { rank: 16, alpha: 32.0, dropout: 0.0, targets: "proj".into() };
     let config = StageConfig {
         steps: Some(STEPS),
         epochs: None,
         rows_per_step: 1,
         rows_per_micro_batch: 1,
         micro_batches_at_once: 1,
-        recompute,
+        recompute: cell.blocks == "again",
         mixture: None,
         curriculum: None,
         guards: GuardConfig::default(),
         seed: 1,
         precision: Precision::F32,
         routers: None,
-        lora: None,
+        lora: (cell.trained == "adapters").then_some(lora),
         optimizer: OptimizerConfig::new(1e-4, 0.1, 1.0),
         schedule: Schedule { shape: Shape::Constant, warmup_steps: 0, floor: None, decay_steps: None },
         checkpoints: CheckpointConfig::new(STEPS, 1),
         validation: None,
     };
-    let (device, model, stop) = (Device::flex().autodiff(), model(), AtomicBool::new(false));
+    let (device, stop) = (Device::flex().autodiff(), AtomicBool::new(false));
     let decoder = Decoder::init(&model, 1, &device);
     let out = tempfile::tempdir().expect("a temporary folder");
     let job = Job { decoder, model, out: out.path(), device: &device };
@@ -154,8 +218,8 @@ fn chunked_head(context: usize, recompute: bool) -> (u64, f64) {
 /// The same steps with a head that keeps all logits.
 fn whole_head(context: usize) -> f64 {
     let device = Device::flex().autodiff();
-    let mut decoder = Decoder::init(&model(), 1, &device);
-    let (ids, weight) = (tokens(context), 1.0 / context as f32);
+    let mut decoder = Decoder::init(&model(PLAIN.model), 1, &device);
+    let (ids, weight) = (tokens(context, VOCABULARY), 1.0 / context as f32);
     let mut gradients = Gradients::zeros(&decoder);
     let mut optimizer = Optimizer::new(&OptimizerConfig::new(1e-4, 0.1, 1.0), &decoder);
     let mut speed = 0.0;
