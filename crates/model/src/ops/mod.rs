@@ -102,7 +102,8 @@ pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>) -> Tensor<D> {
     Tensor::from_dispatch(<Dispatch as DecoderOps>::linear(x.into_dispatch(), weight.into_dispatch()))
 }
 
-/// `x / sqrt(mean(x²) + eps) · w` over the last axis.
+/// `x / sqrt(mean(x²) + eps) · w` over the last axis (RMSNorm, arXiv 1910.07467, equation 4). Departure: `eps`, which the
+/// published models have.
 ///
 /// # Shapes
 /// - `x`, output: `[.., width]`
@@ -114,7 +115,7 @@ pub fn rms_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, eps: f32) -> Te
     Tensor::from_dispatch(<Dispatch as DecoderOps>::rms_norm(x.into_dispatch(), weight.into_dispatch(), eps))
 }
 
-/// [`rms_norm`] over each head, then the rotary turn of the head's halves.
+/// [`rms_norm`] over each head, then [`rotary`]: the query and key norms of Qwen3 (arXiv 2505.09388, section 2).
 ///
 /// # Shapes
 /// - `x`, output: `[batch, seq, heads, head_dim]`
@@ -132,7 +133,9 @@ pub fn norm_rotary(x: Tensor<4>, weight: Tensor<1>, rotary: &RotaryTables, eps: 
     ))
 }
 
-/// The rotary turn of the halves of each head's first dimensions, without a norm.
+/// The rotary turn of the halves of each head's first dimensions, `(a cos − b sin, b cos + a sin)` (RoFormer, arXiv
+/// 2104.09864, equation 34). Departure: a pair is a dimension of one half and its like in the other, not two neighbours, as
+/// published checkpoints have their rows; what lies beyond the tables does not turn.
 ///
 /// # Shapes
 /// - `x`, output: `[batch, seq, heads, head_dim]`
@@ -147,7 +150,8 @@ pub fn rotary(x: Tensor<4>, rotary: &RotaryTables) -> Tensor<4> {
     ))
 }
 
-/// `silu(gate) · up`.
+/// `silu(gate) · up`, with `silu(x) = x / (1 + exp(−x))` (SwiGLU, arXiv 2002.05202, equation 5, with β = 1 and without
+/// biases; the projections are the caller's).
 ///
 /// # Shapes
 /// - `gate`, `up`, output: the same
@@ -157,8 +161,10 @@ pub fn swiglu<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Tensor<D> {
     Tensor::from_dispatch(<Dispatch as DecoderOps>::swiglu(gate.into_dispatch(), up.into_dispatch()))
 }
 
-/// Causal attention in which each position sees a prefix of its row and its own run up to itself, as
-/// [`Layout::visible`](crate::Layout::visible) says.
+/// `softmax(q kᵀ / sqrt(head_dim)) v` for every query head (arXiv 1706.03762, equation 1), query head `h` with key head
+/// `h * kv_heads / query_heads` (grouped queries, arXiv 2305.13245). Each position sees a prefix of its row and its own run
+/// up to itself, as [`Layout::visible`](crate::Layout::visible) says. Departure: no `[seq, seq]` matrix is kept, the
+/// backward pass makes the weights again from the sums' logarithms (arXiv 2205.14135, algorithm 4).
 ///
 /// # Shapes
 /// - `q`, output: `[batch, seq, query_heads, head_dim]`
@@ -174,7 +180,8 @@ pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, visible: Tensor<3, In
     ))
 }
 
-/// The chosen experts of every token: `Σ weight · down_e(silu(gate_e x) · up_e x)`.
+/// The chosen experts of every token: `Σ weight · down_e(silu(gate_e x) · up_e x)` (arXiv 1701.06538, equation 1, over the
+/// experts whose weight is not 0; each is a SwiGLU part, see [`swiglu`]). No expert has a capacity: none is left out.
 ///
 /// # Shapes
 /// - `x`, output: `[batch, seq, hidden]`
@@ -201,8 +208,9 @@ pub fn experts(
     ))
 }
 
-/// `silu` of the causal convolution of every channel by itself; a branch goes on from its prefix, and what stands before a
-/// document counts as zero.
+/// `silu(Σ_j weight[c, j] · x[t − kernel + 1 + j, c])`, the causal convolution of every channel `c` by itself: the short
+/// convolution of the gated delta-net (arXiv 2412.06464, figure 1; arXiv 2312.00752, section 3.4), without a bias. Departure:
+/// a branch goes on from its prefix, and what stands before a document counts as zero.
 ///
 /// # Shapes
 /// - `x`, output: `[batch, seq, channels]`
@@ -239,8 +247,10 @@ pub fn delta_rule(inputs: DeltaInputs) -> Tensor<4> {
     ))
 }
 
-/// The output projection and the weighted cross entropy in one: no `[rows, vocabulary]` tensor is kept, and rows of
-/// weight 0 are left out. The gradients are made in the forward pass where there is a graph.
+/// `Σ_r weight_r · (log Σ_v exp(z_rv) − z_r,target)` with `z = hidden · weightᵀ / temperature`, the output projection and
+/// the cross entropy in one, in chunks of rows (FusedLinearCrossEntropy, arXiv 2410.10989, section 3.2): no `[rows,
+/// vocabulary]` tensor is kept. The gradients are made in the forward pass where there is a graph. Departure: each row has
+/// its weight and the sum is not divided; rows of weight 0 are left out.
 ///
 /// # Shapes
 /// - `hidden`: `[rows, hidden]`
