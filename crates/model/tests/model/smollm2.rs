@@ -21,7 +21,7 @@ fn folders() -> Option<[PathBuf; 2]> {
 #[test]
 fn the_model_that_just_smollm2_makes_has_the_logits_and_answers_of_the_reference() {
     let Some([model, golden_folder]) = folders() else { return };
-    let golden = Golden::of(fs_err::read(golden_folder.join("golden.safetensors")).unwrap());
+    let golden = Golden::open("smollm2-135m", "golden.safetensors");
     let device = Device::flex();
     let (decoder, config) = load(&model, &device).unwrap();
     assert_eq!(decoder.num_parameters(), 134_515_008);
@@ -42,6 +42,16 @@ fn the_model_that_just_smollm2_makes_has_the_logits_and_answers_of_the_reference
         let expected = f64::from(golden.floats("logsumexp")[row]);
         assert!((log_sum - expected).abs() < 1e-3, "position {row}: {log_sum}, expected {expected}");
     }
+    let (ids, mut weights) = (golden.tokens("input_ids"), vec![1.0 / (seq - 1) as f32; seq]);
+    weights[seq - 1] = 0.0;
+    let targets: Vec<u32> = ids[1..].iter().copied().chain([0]).collect();
+    let tokens = token_tensor(&ids, batch, seq, &device);
+    let losses = decoder.row_losses(tokens, &Layout::causal(batch, seq, &device), &targets, &weights, 1.0);
+    let rows: Vec<f32> = losses.nll.into_data().iter::<f32>().collect();
+    let error = largest_difference(&rows[..seq - 1], &golden.floats("nll"));
+    assert!(error < 1e-3, "losses of rows differ by {error}");
+    let (loss, expected) = (losses.total.into_scalar::<f32>(), golden.floats("loss")[0]);
+    assert!((loss - expected).abs() < 1e-4, "loss {loss}, expected {expected}");
     let meta: serde_json::Value =
         serde_json::from_str(&fs_err::read_to_string(golden_folder.join("meta.json")).unwrap()).unwrap();
     let generator = Generator::new(&decoder, &config).unwrap();

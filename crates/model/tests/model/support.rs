@@ -13,27 +13,12 @@ pub(crate) fn golden_dir(case: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(case)
 }
 
-/// The folder of models and goldens that are too large for the tree, where it lies beside the checkout.
-#[expect(clippy::print_stderr, reason = "a test says what it skips")]
-pub(crate) fn shared() -> Option<PathBuf> {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    if folder.is_dir() {
-        return Some(folder);
-    }
-    eprintln!("skipped: {} is not there", folder.display());
-    None
-}
-
 /// One file of golden tensors.
 pub(crate) struct Golden(Vec<u8>);
 
 impl Golden {
     pub(crate) fn open(case: &str, file: &str) -> Golden {
         Golden(fs_err::read(golden_dir(case).join(file)).unwrap())
-    }
-
-    pub(crate) fn of(bytes: Vec<u8>) -> Golden {
-        Golden(bytes)
     }
 
     pub(crate) fn names(&self) -> Vec<String> {
