@@ -26,6 +26,7 @@ CARGO = ["cargo", "run", "--release", "-q"]
 program = [str(pathlib.Path(sys.argv[1]).resolve())] if len(sys.argv) > 1 else [*CARGO, "--bin", "worldloom", "--"]
 example = [str(pathlib.Path(sys.argv[2]).resolve())] if len(sys.argv) > 2 else [*CARGO, "--example", "logits", "--"]
 CASES = {
+    "stories260k": 1e-4,
     "qwen2-untied": 1e-4,
     "qwen3-tied": 1e-4,
     "qwen3-untied": 1e-4,
