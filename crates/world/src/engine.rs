@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use worldloom_model::generate::{Batch, End, Event, Request, Sampled, Ticket as BatchTicket};
 
@@ -18,6 +18,8 @@ use crate::stream::TextStream;
 
 /// How long an idle engine sleeps before it looks around.
 const IDLE: Duration = Duration::from_millis(200);
+/// How often one who waits looks whether the asker is still there.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Bounds of an engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +121,34 @@ impl Drop for Ticket {
     }
 }
 
+/// How long an asker waits. By default for as long as it takes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Patience<'a> {
+    /// Until then.
+    pub deadline: Option<Instant>,
+    /// Until it is raised, by one who goes away.
+    pub is_gone: Option<&'a AtomicBool>,
+}
+
+impl Patience<'_> {
+    /// An error once it is over.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_gone.is_some_and(|is_gone| is_gone.load(Ordering::Relaxed)) {
+            return Err(Error::GivenUp);
+        }
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(Error::TimedOut);
+        }
+        Ok(())
+    }
+
+    /// How long may pass until the next [`Self::check`].
+    fn pause(&self) -> Duration {
+        let until = self.deadline.map_or(IDLE, |deadline| deadline.saturating_duration_since(Instant::now()));
+        until.min(if self.is_gone.is_some() { LOOK_EVERY } else { IDLE })
+    }
+}
+
 /// Counts since the start.
 #[derive(Debug, Default)]
 pub struct Counters {
@@ -178,6 +208,12 @@ impl Engine {
         &self.counters
     }
 
+    /// Whether its thread is there: it ends with the engine, and with a defect of ours.
+    pub fn is_running(&self) -> bool {
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
     /// Takes an ask; `hear` is called from the engine's thread, in order, and should only hand on.
     pub fn submit(&self, ask: Ask, hear: impl FnMut(Delta) + Send + 'static) -> Result<Ticket> {
         self.model.generator().check(&ask.request)?;
@@ -191,23 +227,45 @@ impl Engine {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
             return Err(Error::Busy { waiting: self.config.max_waiting });
         }
-        self.counters.asks.fetch_add(1, Ordering::Relaxed);
         let submission = Submission { ask, hear: Box::new(hear), is_dropped: is_dropped.clone() };
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
-        let sent = sender.as_ref().is_some_and(|sender| sender.send(submission).is_ok());
-        if sent { Ok(Ticket { is_dropped }) } else { Err(Error::EngineStopped) }
+        if sender.as_ref().is_none_or(|sender| sender.send(submission).is_err()) {
+            waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(Error::EngineStopped);
+        }
+        self.counters.asks.fetch_add(1, Ordering::Relaxed);
+        Ok(Ticket { is_dropped })
     }
 
-    /// Asks and waits for all completions.
+    /// Asks and waits for all completions. One that breaks off is an error: what there is of it is no answer.
     pub fn complete(&self, ask: Ask) -> Result<Vec<Completed>> {
+        self.complete_until(ask, Patience::default())
+    }
+
+    /// As [`Self::complete`], for an asker whose patience ends; the ask ends with it.
+    pub fn complete_until(&self, ask: Ask, patience: Patience<'_>) -> Result<Vec<Completed>> {
         let (sender, receiver) = channel();
         let mut completions = vec![Completed::default(); ask.request.num_completions];
         let mut left = completions.len();
+        patience.check()?;
         let _ticket = self.submit(ask, move |delta| _ = sender.send(delta))?;
         while left > 0 {
-            let delta = receiver.recv().map_err(|_| Error::EngineStopped)?;
+            let delta = match receiver.recv_timeout(patience.pause()) {
+                Ok(delta) => delta,
+                Err(RecvTimeoutError::Disconnected) => return Err(Error::EngineStopped),
+                Err(RecvTimeoutError::Timeout) => {
+                    patience.check()?;
+                    continue;
+                }
+            };
+            if let Some(Finish::Failed(detail)) = delta.finish {
+                return Err(Error::Completion { detail });
+            }
             left -= usize::from(delta.finish.is_some());
             completions[delta.completion].add(delta);
+            if left > 0 {
+                patience.check()?;
+            }
         }
         Ok(completions)
     }

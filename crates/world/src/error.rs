@@ -54,6 +54,18 @@ pub enum Error {
     /// The engine's thread is gone.
     #[error("the engine has stopped")]
     EngineStopped,
+    /// A completion broke off: the model gave numbers that are none, or its text cannot be read.
+    #[error("the completion broke off: {detail}")]
+    Completion {
+        /// What happened.
+        detail: String,
+    },
+    /// It took longer than the asker waits.
+    #[error("no answer within the time limit")]
+    TimedOut,
+    /// The asker has gone.
+    #[error("given up by the one who asked")]
+    GivenUp,
     /// A scenario or an action that no episode can have.
     #[error("`{field}`: {detail}")]
     Episode {

@@ -15,7 +15,7 @@ use worldloom_schema::{
 };
 use worldloom_train::{Purpose, split_seed};
 
-use crate::engine::{Ask, Engine};
+use crate::engine::{Ask, Engine, Patience};
 use crate::error::{Error, Result};
 use crate::model::{Answer, Asked, Decoding, Fault, Question};
 
@@ -116,8 +116,13 @@ impl Episode {
         self.turns.pop().is_some()
     }
 
-    /// Performs an action.
+    /// Performs an action. An error leaves the turns as they were.
     pub fn step(&mut self, engine: &Engine, play: &Play, action: &str) -> Result<Step> {
+        self.step_until(engine, play, action, Patience::default())
+    }
+
+    /// As [`Self::step`], for one whose patience ends.
+    pub fn step_until(&mut self, engine: &Engine, play: &Play, action: &str, patience: Patience<'_>) -> Result<Step> {
         if self.is_done() {
             let most = self.scenario.max_turns.unwrap_or_default();
             return Err(Error::episode("action", format!("the episode is over after {most} turns")));
@@ -129,7 +134,7 @@ impl Episode {
         let perturbation = self.scenario.perturbation_at(number);
         let mut trajectory = self.trajectory_with(perturbation);
         trajectory.turns.push(self.turn(action));
-        let mut step = self.ask(engine, play, &trajectory)?;
+        let mut step = self.ask(engine, play, &trajectory, patience)?;
         step.flags.extend(perturbation.map(|perturbation| format!("perturbation:{}", perturbation.as_str())));
         if let Ok(observation) = &step.observation {
             if self.scenario.leaks(number, action, observation) {
@@ -146,7 +151,7 @@ impl Episode {
         Ok(step)
     }
 
-    fn ask(&mut self, engine: &Engine, play: &Play, trajectory: &Trajectory) -> Result<Step> {
+    fn ask(&mut self, engine: &Engine, play: &Play, trajectory: &Trajectory, patience: Patience<'_>) -> Result<Step> {
         let question = Question { trajectory, turn: self.turns.len() };
         let attempts = if play.temperature == 0.0 { 1 } else { play.attempts.max(1) };
         let mut last = Answer::none(Fault::PromptTooLong);
@@ -162,7 +167,7 @@ impl Episode {
                 }
             };
             let ask = Ask { request, num_most_probable: 0, stop_texts: Vec::new() };
-            let completed = engine.complete(ask)?.into_iter().next().ok_or(Error::EngineStopped)?;
+            let completed = engine.complete_until(ask, patience)?.into_iter().next().ok_or(Error::EngineStopped)?;
             let stopped = completed.stopped();
             last = Answer::read(completed.text, stopped, play.asked);
             if last.prediction.is_ok() {

@@ -1,12 +1,14 @@
 //! Conversations as prompts, the engine, and episodes played against it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use worldloom_render::{PromptStyle, RL_VERSION, Templates, bench_turn};
 use worldloom_schema::Domain;
-use worldloom_world::engine::{Ask, Engine, EngineConfig, Finish};
+use worldloom_world::engine::{Ask, Engine, EngineConfig, Finish, Patience};
 use worldloom_world::episode::{Episode, Play, Scenario};
-use worldloom_world::{Asked, Request, Role, Sampling, TextStream, WorldModel};
+use worldloom_world::{Asked, Error, Request, Role, Sampling, TextStream, WorldModel};
 
 use crate::support::{Workplace, eval_episodes};
 
@@ -126,4 +128,34 @@ fn scripts_are_played_to_their_end_whatever_the_model_says_and_the_same_each_tim
     assert_eq!((horizon.episodes, horizon.steps, horizon.by_step.len()), (2, 8, 4));
     assert_eq!(run(1).unwrap(), horizon);
     assert!(horizon.agreement.mean <= 1.0 - horizon.faults as f64 / 8.0, "a fault never agrees");
+}
+
+#[test]
+fn a_completion_that_breaks_off_is_an_error_and_no_answer() {
+    let workplace = Workplace::new();
+    let (decoder, config) = workplace.decoder(3, 2000);
+    let broken = decoder.update_parameters(&mut |_, _, values| values.fill(f32::NAN));
+    let model = Arc::new(WorldModel::new(&broken, config, workplace.renderer()).unwrap());
+    let engine = Engine::start(model.clone(), EngineConfig::default()).unwrap();
+    let error = engine.complete(ask(&model, "ls", 2, vec![])).unwrap_err();
+    assert!(matches!(&error, Error::Completion { detail } if detail.contains("finite")), "{error}");
+    let mut episode = Episode::start(Scenario::of(Domain::Terminal)).unwrap();
+    let play = Play { asked: Asked::Plain, max_new_tokens: 4, temperature: 0.0, attempts: 1 };
+    assert!(matches!(episode.step(&engine, &play, "ls"), Err(Error::Completion { .. })));
+    assert_eq!(episode.turns().len(), 0);
+}
+
+#[test]
+fn an_asker_whose_patience_ends_has_an_error_and_leaves_no_work_behind() {
+    let workplace = Workplace::new();
+    let model = model(&workplace);
+    let engine = Engine::start(model.clone(), EngineConfig::default()).unwrap();
+    let whole = || ask(&model, "ls", 2, vec![]);
+    let gone = AtomicBool::new(true);
+    let past = Patience { deadline: Some(Instant::now()), is_gone: None };
+    assert!(matches!(engine.complete_until(whole(), past), Err(Error::TimedOut)));
+    let given_up = Patience { deadline: None, is_gone: Some(&gone) };
+    assert!(matches!(engine.complete_until(whole(), given_up), Err(Error::GivenUp)));
+    gone.store(false, Ordering::Relaxed);
+    assert_eq!(engine.complete_until(whole(), given_up).unwrap(), engine.complete(whole()).unwrap());
 }
