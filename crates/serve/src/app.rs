@@ -12,6 +12,7 @@ use axum::http::{Request, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use base64::Engine as _;
 use tokio::net::TcpListener;
 use worldloom_world::Asked;
 use worldloom_world::engine::Engine;
@@ -49,6 +50,8 @@ pub struct ServeConfig {
     pub scenario: Scenario,
     /// Episodes open at one time.
     pub max_episodes: usize,
+    /// An episode that nobody has used for so long makes room for another.
+    pub episode_idle: Duration,
     /// Folder for finished episodes, one trajectory a line.
     pub episodes: Option<PathBuf>,
 }
@@ -66,7 +69,7 @@ impl App {
     /// A server of one engine.
     pub fn new(engine: Arc<Engine>, config: ServeConfig) -> Result<Arc<Self>> {
         let started = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let episodes = Episodes::new(config.max_episodes, config.episodes.as_deref())?;
+        let episodes = Episodes::new(config.max_episodes, config.episode_idle, config.episodes.as_deref())?;
         Ok(Arc::new(Self { engine, config, metrics: Metrics::default(), episodes, started }))
     }
 }
@@ -133,14 +136,25 @@ async fn before(State(app): State<Arc<App>>, request: Request<Body>, next: Next)
 
 fn check_key(config: &ServeConfig, request: &Request<Body>) -> std::result::Result<(), ApiError> {
     let Some(key) = &config.api_key else { return Ok(()) };
-    let bearer = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let given = bearer.and_then(|value| value.strip_prefix("Bearer "));
-    let given = given.or_else(|| request.headers().get("x-api-key").and_then(|value| value.to_str().ok()));
-    if given.is_some_and(|given| is_same(given.as_bytes(), key.as_bytes())) {
+    let sent = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
+    let given = sent(header::AUTHORIZATION.as_str()).and_then(authorised).or_else(|| sent("x-api-key").map(Into::into));
+    if given.as_ref().is_some_and(|given| is_same(given, key.as_bytes())) {
         return Ok(());
     }
     let message = if given.is_some() { "the API key is not the server's" } else { "an API key is needed" };
     Err(ApiError::new(StatusCode::UNAUTHORIZED, "authentication_error", message).code("invalid_api_key"))
+}
+
+/// The key of an `Authorization`: a bearer's token, or the password of `user:password`, which is what addresses such as
+/// `ws://user:key@host` become.
+fn authorised(value: &str) -> Option<Vec<u8>> {
+    let (scheme, rest) = value.split_once(' ')?;
+    if scheme.eq_ignore_ascii_case("bearer") {
+        return Some(rest.trim().into());
+    }
+    let pair = base64::engine::general_purpose::STANDARD.decode(rest.trim()).ok()?;
+    let colon = pair.iter().position(|byte| *byte == b':').filter(|_| scheme.eq_ignore_ascii_case("basic"))?;
+    Some(pair[colon + 1..].to_vec())
 }
 
 /// Compares without telling by its time where two keys differ.
@@ -148,8 +162,12 @@ fn is_same(given: &[u8], key: &[u8]) -> bool {
     given.len() == key.len() && given.iter().zip(key).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
 
-async fn health() -> Response {
-    axum::Json(serde_json::json!({"status": "healthy"})).into_response()
+async fn health(State(app): State<Arc<App>>) -> Response {
+    let (status, word) = match app.engine.is_running() {
+        true => (StatusCode::OK, "healthy"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "the engine has stopped"),
+    };
+    (status, axum::Json(serde_json::json!({"status": word}))).into_response()
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {

@@ -64,7 +64,7 @@ impl ApiError {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", error.to_string()).code("queue_full")
             }
             Error::EngineStopped => {
-                Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", "the server is stopping")
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", error.to_string()).code("engine_stopped")
             }
             Error::Generate(GenerateError::TooLong { .. } | GenerateError::CacheLimit { .. }) => {
                 Self::invalid(param, without_number(&error.to_string())).code("context_length_exceeded")

@@ -12,6 +12,7 @@ mod error;
 pub mod mcp;
 mod metrics;
 pub mod openai;
+mod waiting;
 
 pub use app::{App, ServeConfig, router, serve};
 pub use error::{Error, Result};

@@ -1,10 +1,12 @@
 //! The tool `predict` over MCP: what would this action return? So an agent can look before it leaps.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rmcp::handler::server::wrapper::Parameters;
 use rmcp::model::{CallToolResult, ContentBlock};
-use rmcp::{ServiceExt, schemars, tool, tool_router};
+use rmcp::service::RequestContext;
+use rmcp::{RoleServer, ServiceExt, schemars, tool, tool_router};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -14,6 +16,7 @@ use worldloom_world::engine::Engine;
 use worldloom_world::episode::{Episode, Play, Scenario};
 
 use crate::error::Error;
+use crate::waiting::{Seen, Waiting};
 
 /// What is asked of `predict`.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -46,6 +49,7 @@ struct Predictor {
     engine: Arc<Engine>,
     scenario: Scenario,
     play: Play,
+    limit: Duration,
 }
 
 #[tool_router(server_handler)]
@@ -56,9 +60,22 @@ impl Predictor {
                        and observations so far in `history`. The prediction can be wrong; nothing is changed by it.",
         annotations(read_only_hint = true)
     )]
-    async fn predict(&self, Parameters(parameters): Parameters<PredictParameters>) -> CallToolResult {
-        let server = self.clone();
-        let done = tokio::task::spawn_blocking(move || server.answer(parameters)).await;
+    async fn predict(
+        &self,
+        Parameters(parameters): Parameters<PredictParameters>,
+        context: RequestContext<RoleServer>,
+    ) -> CallToolResult {
+        // Dropped with this call, when the client is gone, or where it cancels.
+        let waiting = Waiting::at_most(self.limit);
+        let (server, seen) = (self.clone(), waiting.seen());
+        let mut work = tokio::task::spawn_blocking(move || server.answer(parameters, &seen));
+        let done = tokio::select! {
+            done = &mut work => done,
+            () = context.ct.cancelled() => {
+                drop(waiting);
+                work.await
+            }
+        };
         let failed = |message: String| CallToolResult::error(vec![ContentBlock::text(message)]);
         match done {
             Ok(Ok(result)) => result,
@@ -69,7 +86,7 @@ impl Predictor {
 }
 
 impl Predictor {
-    fn answer(&self, parameters: PredictParameters) -> Result<CallToolResult, String> {
+    fn answer(&self, parameters: PredictParameters, seen: &Seen) -> Result<CallToolResult, String> {
         let PredictParameters { action, domain, initial_state, tools, history } = parameters;
         let mut scenario = self.scenario.clone();
         if let Some(domain) = domain {
@@ -82,7 +99,8 @@ impl Predictor {
         for turn in history {
             episode.recall(&turn.action, &turn.observation);
         }
-        let step = episode.step(&self.engine, &self.play, &action).map_err(|error| error.to_string())?;
+        let step = episode.step_until(&self.engine, &self.play, &action, seen.patience());
+        let step = step.map_err(|error| error.to_string())?;
         match step.observation {
             Ok(observation) => {
                 let mut result = CallToolResult::success(vec![ContentBlock::text(observation.clone())]);
@@ -94,16 +112,19 @@ impl Predictor {
     }
 }
 
-/// Speaks MCP until the client closes its end.
+/// Speaks MCP until the client closes its end. No prediction takes longer than `limit`; one that the client cancels ends,
+/// and so does what is not done a few seconds after it has gone.
 pub async fn serve(
     engine: Arc<Engine>,
     scenario: Scenario,
     play: Play,
+    limit: Duration,
     input: impl AsyncRead + Send + Unpin + 'static,
     output: impl AsyncWrite + Send + Unpin + 'static,
 ) -> crate::error::Result<()> {
     let failed = |error: &dyn std::fmt::Display| Error::Mcp { detail: error.to_string() };
-    let running = Predictor { engine, scenario, play }.serve((input, output)).await.map_err(|error| failed(&error))?;
+    let running = Predictor { engine, scenario, play, limit }.serve((input, output)).await;
+    let running = running.map_err(|error| failed(&error))?;
     running.waiting().await.map_err(|error| failed(&error))?;
     Ok(())
 }

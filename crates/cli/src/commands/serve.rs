@@ -26,7 +26,8 @@ const AFTER: &str = "\
   WS /ws · POST /reset, /step, /close · GET /state                 environments for agents, as OpenEnv has them
   GET /health, /metrics                                            for those who watch
 
-With WORLDLOOM_API_KEY set, clients must send it. Other addresses than loopback need a key, or --no-key.";
+With WORLDLOOM_API_KEY set, clients must send it: as bearer, as x-api-key, or in the address as http://user:KEY@host.
+Other addresses than loopback need a key, or --no-key.";
 
 /// The command line.
 pub(crate) fn command() -> Command {
@@ -55,6 +56,7 @@ pub(crate) fn command() -> Command {
         .arg(count("default-max-tokens", "1024", "Longest completion where the request names none"))
         .arg(count("max-waiting", "1024", "Prompts that wait; more are answered with 429"))
         .arg(count("max-episodes", "1024", "Simulated episodes open at one time"))
+        .arg(seconds("episode-idle", "3600", "An episode that nobody has used for so long makes room for another"))
         .arg(seconds("request-timeout", "600", "Nobody waits longer"))
         .arg(seconds("grace", "30", "Time for work in progress after SIGINT or SIGTERM"))
         .arg(flag("inline-thinking", "Leave the thinking in the content, not in reasoning_content"))
@@ -98,14 +100,15 @@ pub(super) fn serve(matches: &ArgMatches, stop: &Arc<AtomicBool>) -> Result<()> 
         play,
         scenario,
         max_episodes: count("max-episodes"),
+        episode_idle: seconds("episode-idle")?,
         episodes: matches.get_one::<PathBuf>("episodes").cloned(),
     };
     let engine = Arc::new(start_engine(matches, count("max-waiting"))?);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
     if is_mcp {
         let (input, output) = standard_streams();
-        let ServeConfig { scenario, play, .. } = config;
-        runtime.block_on(worldloom_serve::mcp::serve(engine, scenario, play, input, output))?;
+        let ServeConfig { scenario, play, request_timeout, .. } = config;
+        runtime.block_on(worldloom_serve::mcp::serve(engine, scenario, play, request_timeout, input, output))?;
         // A thread may still wait for input that never comes.
         runtime.shutdown_background();
         return Ok(());

@@ -13,13 +13,16 @@ use super::session::{Refusal, Session, blocking};
 use crate::app::App;
 use crate::body::read_json;
 use crate::error::ApiError;
+use crate::waiting::Waiting;
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
         let status = match self.code {
             "VALIDATION_ERROR" => StatusCode::UNPROCESSABLE_ENTITY,
             "SESSION_ERROR" => StatusCode::NOT_FOUND,
-            "CAPACITY_REACHED" => StatusCode::SERVICE_UNAVAILABLE,
+            "ALREADY_OPEN" => StatusCode::CONFLICT,
+            "CAPACITY_REACHED" | "ENGINE_STOPPED" => StatusCode::SERVICE_UNAVAILABLE,
+            "TIMEOUT" => StatusCode::GATEWAY_TIMEOUT,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         };
         let error = ApiError::new(status, "environment_error", self.message);
@@ -37,11 +40,12 @@ pub(crate) async fn reset(State(app): State<Arc<App>>, request: Request<Body>) -
         Ok(data) => data,
         Err(error) => return error.into_response(),
     };
-    let opened = Session::reset(&app, data).and_then(|session| {
+    let opened = blocking(app, move |app| {
+        let session = Session::reset(app, data)?;
         let first = session.first();
         app.episodes.insert(session).map(|_| first)
     });
-    match opened {
+    match opened.await.and_then(|opened| opened) {
         Ok(first) => Json(first).into_response(),
         Err(refusal) => refusal.into_response(),
     }
@@ -62,7 +66,11 @@ pub(crate) async fn step(State(app): State<Arc<App>>, request: Request<Body>) ->
         Ok(session) => session,
         Err(refusal) => return refusal.into_response(),
     };
-    let stepped = blocking(app, move |app| session.lock().unwrap_or_else(PoisonError::into_inner).step(app, &action));
+    // Dropped with this request: a client that hangs up waits no longer.
+    let waiting = Waiting::at_most(app.config.request_timeout);
+    let seen = waiting.seen();
+    let stepped =
+        blocking(app, move |app| session.lock().unwrap_or_else(PoisonError::into_inner).step(app, &action, &seen));
     match stepped.await.and_then(|stepped| stepped) {
         Ok(step) => Json(step).into_response(),
         Err(refusal) => refusal.into_response(),

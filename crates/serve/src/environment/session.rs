@@ -1,11 +1,14 @@
 //! One episode as a client sees it.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
+use worldloom_world::Error;
 use worldloom_world::episode::{Episode, Scenario, Step};
 
 use crate::app::App;
+use crate::waiting::Seen;
 
 /// Why a message is not done, in OpenEnv's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +25,16 @@ impl Refusal {
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Self::new("VALIDATION_ERROR", message)
     }
+
+    fn of(error: &Error) -> Self {
+        let code = match error {
+            Error::TimedOut => "TIMEOUT",
+            Error::Busy { .. } => "CAPACITY_REACHED",
+            Error::EngineStopped => "ENGINE_STOPPED",
+            _ => "EXECUTION_ERROR",
+        };
+        Self::new(code, error.to_string())
+    }
 }
 
 /// An open episode with its name.
@@ -30,6 +43,8 @@ pub(crate) struct Session {
     pub(crate) id: String,
     episode: Episode,
     step_count: u64,
+    last_used: Instant,
+    has_ended: bool,
 }
 
 impl Session {
@@ -52,7 +67,7 @@ impl Session {
         let scenario: Scenario =
             serde_json::from_value(fields.into()).map_err(|error| Refusal::invalid(format!("reset: {error}")))?;
         let episode = Episode::start(scenario).map_err(|error| Refusal::invalid(format!("reset: {error}")))?;
-        Ok(Self { id, episode, step_count: 0 })
+        Ok(Self { id, episode, step_count: 0, last_used: Instant::now(), has_ended: false })
     }
 
     /// What a client sees before the first action.
@@ -74,15 +89,20 @@ impl Session {
         })
     }
 
-    /// Performs an action; blocks while the model works.
-    pub(crate) fn step(&mut self, app: &App, data: &Map<String, Value>) -> Result<Value, Refusal> {
+    /// Performs an action; blocks while the model works and the client waits.
+    pub(crate) fn step(&mut self, app: &App, data: &Map<String, Value>, seen: &Seen) -> Result<Value, Refusal> {
+        if self.has_ended {
+            return Err(Refusal::new("SESSION_ERROR", format!("the episode `{}` was closed; reset first", self.id)));
+        }
+        self.last_used = Instant::now();
         let action = action_text(data)?;
         if let Some(control) = data.get("control") {
             let control = control.as_str().ok_or_else(|| Refusal::invalid("`control` is not text"))?;
             self.episode.control(control);
         }
-        let step = self.episode.step(&app.engine, &app.config.play, &action);
-        let step = step.map_err(|error| Refusal::new("EXECUTION_ERROR", error.to_string()))?;
+        let step = self.episode.step_until(&app.engine, &app.config.play, &action, seen.patience());
+        self.last_used = Instant::now();
+        let step = step.map_err(|error| Refusal::of(&error))?;
         self.step_count += 1;
         app.metrics.stepped(step.observation.is_err());
         let Step { observation, flags, is_done, .. } = step;
@@ -104,7 +124,8 @@ impl Session {
     }
 
     /// OpenEnv's state; what is hidden in the scenario stays hidden.
-    pub(crate) fn state(&self) -> Value {
+    pub(crate) fn state(&mut self) -> Value {
+        self.last_used = Instant::now();
         json!({
             "episode_id": self.id,
             "step_count": self.step_count,
@@ -114,8 +135,14 @@ impl Session {
         })
     }
 
-    /// The episode as a line of the log; none where nothing was done.
-    pub(crate) fn to_line(&self) -> Option<String> {
+    /// How long nobody has asked for it.
+    pub(crate) fn idle(&self) -> Duration {
+        self.last_used.elapsed()
+    }
+
+    /// Takes no further step. The episode as a line of the log; none where nothing was done.
+    pub(crate) fn end(&mut self) -> Option<String> {
+        self.has_ended = true;
         if self.episode.turns().is_empty() {
             return None;
         }

@@ -1,5 +1,7 @@
 //! Simulated environments over HTTP and over OpenEnv's WebSocket.
 
+use std::time::Duration;
+
 use futures::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use tokio::net::TcpStream;
@@ -8,8 +10,9 @@ use tokio_tungstenite::{WebSocketStream, client_async};
 use worldloom_schema::Trajectory;
 use worldloom_world::Limits;
 use worldloom_world::engine::EngineConfig;
+use worldloom_world::episode::Play;
 
-use crate::support::{Mind, Server, config};
+use crate::support::{Mind, Server, config, play};
 
 struct Client {
     socket: WebSocketStream<TcpStream>,
@@ -132,4 +135,107 @@ async fn a_model_that_gives_nothing_usable_is_a_fault_that_does_not_count() {
     let observation = &step["data"]["observation"];
     assert_eq!((observation["fault"].as_str(), observation["turn"].as_u64()), (Some("cut_by_length"), Some(0)));
     assert_eq!(server.metric("step_faults_total").await, 1.0);
+}
+
+/// A server whose steps take seconds.
+async fn slow(request_timeout: Duration) -> Server {
+    let play = Play { max_new_tokens: 500, ..play() };
+    let config = worldloom_serve::ServeConfig { request_timeout, play, ..config() };
+    Server::with(Mind::Slow, config, Limits::default(), EngineConfig::default()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_ever_for_a_step() {
+    let server = slow(Duration::from_millis(20)).await;
+    let mut client = Client::connect(&server).await;
+    client.ask(r#"{"type": "reset"}"#).await;
+    let late = client.ask(r#"{"type": "step", "data": {"text": "ls"}}"#).await;
+    assert_eq!((late["type"].as_str(), late["data"]["code"].as_str()), (Some("error"), Some("TIMEOUT")));
+    let state = client.ask(r#"{"type": "state"}"#).await;
+    assert_eq!((&state["data"]["turns"], &state["data"]["step_count"]), (&json!(0), &json!(0)));
+    server.ok("/reset", &json!({"episode_id": "h"})).await;
+    let (status, answer) = server.post("/step", &json!({"action": {"text": "ls"}, "episode_id": "h"})).await;
+    assert_eq!((status, answer["error"]["code"].as_str()), (504, Some("TIMEOUT")));
+    server.until("completions_active", 0.0).await;
+    server.until("asks_waiting", 0.0).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_hangs_up_in_a_step_frees_its_place() {
+    let server = slow(Duration::from_secs(600)).await;
+    let mut client = Client::connect(&server).await;
+    client.ask(r#"{"type": "reset"}"#).await;
+    client.socket.send(Message::text(r#"{"type": "step", "data": {"text": "ls"}}"#)).await.unwrap();
+    server.ok("/reset", &json!({"episode_id": "h"})).await;
+    let body = json!({"action": {"text": "ls"}, "episode_id": "h"});
+    let step = tokio::spawn(server.client.post(server.url("/step")).json(&body).send());
+    server.until("asks_total", 2.0).await;
+    drop(client);
+    step.abort();
+    server.until("asks_abandoned_total", 2.0).await;
+    server.until("completions_active", 0.0).await;
+    server.until("episodes_open", 1.0).await;
+    let (_, state) = server.get("/state?episode_id=h").await;
+    assert_eq!(serde_json::from_str::<Value>(&state).unwrap()["turns"], 0, "nothing was done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_sent_before_the_last_is_answered_waits_its_turn() {
+    let server = silent(None).await;
+    let mut client = Client::connect(&server).await;
+    for message in [r#"{"type": "reset"}"#, r#"{"type": "step", "data": {"text": "ls"}}"#, r#"{"type": "state"}"#] {
+        client.socket.send(Message::text(message)).await.unwrap();
+    }
+    let mut kinds = Vec::new();
+    for _ in 0..3 {
+        let answer: Value = match client.socket.next().await.unwrap().unwrap() {
+            Message::Text(text) => serde_json::from_str(&text).unwrap(),
+            other => panic!("{other:?}"),
+        };
+        kinds.push(answer["type"].as_str().unwrap().to_string());
+    }
+    assert_eq!(kinds, ["observation", "observation", "state"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn episodes_that_nobody_uses_make_room_and_others_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    for (idle, status, open) in [(Duration::ZERO, 200, 1.0), (Duration::from_secs(3600), 503, 2.0)] {
+        let config = worldloom_serve::ServeConfig {
+            max_episodes: 2,
+            episode_idle: idle,
+            episodes: Some(folder.path().join(open.to_string())),
+            ..config()
+        };
+        let server = Server::with(Mind::Silent, config, Limits::default(), EngineConfig::default()).await;
+        for id in ["a", "b"] {
+            server.ok("/reset", &json!({"episode_id": id})).await;
+            server.ok("/step", &json!({"action": {"text": "ls"}, "episode_id": id})).await;
+        }
+        assert_eq!(server.post("/reset", &json!({"episode_id": "c"})).await.0, status);
+        server.until("episodes_open", open).await;
+        let log = fs_err::read_to_string(folder.path().join(open.to_string()).join("episodes.jsonl")).unwrap();
+        assert_eq!(log.lines().count(), if status == 200 { 2 } else { 0 }, "what makes room is written down");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_is_taken_puts_nobody_out() {
+    let server = silent(None).await;
+    server.ok("/reset", &json!({"episode_id": "mine"})).await;
+    server.ok("/step", &json!({"action": {"text": "ls"}, "episode_id": "mine"})).await;
+    let (status, answer) = server.post("/reset", &json!({"episode_id": "mine"})).await;
+    assert_eq!((status, answer["error"]["code"].as_str()), (409, Some("ALREADY_OPEN")));
+    let mut client = Client::connect(&server).await;
+    let taken = client.ask(r#"{"type": "reset", "data": {"episode_id": "mine"}}"#).await;
+    assert_eq!(taken["data"]["code"], "ALREADY_OPEN");
+    let (_, state) = server.get("/state?episode_id=mine").await;
+    assert_eq!(serde_json::from_str::<Value>(&state).unwrap()["turns"], 1);
+    // Its own episode a client may begin anew.
+    for _ in 0..2 {
+        let own = client.ask(r#"{"type": "reset", "data": {"episode_id": "own"}}"#).await;
+        assert_eq!(own["type"], "observation");
+    }
+    assert_eq!(server.ok("/close", &json!({"episode_id": "mine"})).await["closed"], true);
+    server.ok("/reset", &json!({"episode_id": "mine"})).await;
 }

@@ -95,6 +95,15 @@ async fn a_key_lets_in_and_nothing_else_does() {
     assert_eq!(status(None, "/v1/models").await, 401);
     assert_eq!(status(Some("secreT"), "/v1/models").await, 401);
     assert_eq!(status(Some("secret"), "/v1/models").await, 200);
+    for (user, given, expected) in [("agent", "secret", 200), ("", "secret", 200), ("secret", "", 401), ("a", "x", 401)]
+    {
+        let request = server.client.get(server.url("/v1/models")).basic_auth(user, Some(given));
+        assert_eq!(request.send().await.unwrap().status().as_u16(), expected, "{user}:{given}");
+    }
+    for odd in ["Basic", "Basic ???", "Basic c2VjcmV0", "Digest secret"] {
+        let request = server.client.get(server.url("/v1/models")).header("authorization", odd);
+        assert_eq!(request.send().await.unwrap().status().as_u16(), 401, "{odd}");
+    }
     assert_eq!(status(None, "/health").await, 200);
     assert_eq!(status(None, "/metrics").await, 401);
     check(server.post(CHAT, &json!({})).await, 401, None, Some("invalid_api_key"));

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use worldloom_world::Limits;
-use worldloom_world::engine::EngineConfig;
+use worldloom_world::engine::{Ask, EngineConfig};
+use worldloom_world::{Limits, Request, Sampling};
 
 use crate::support::{Mind, Server, config};
 
@@ -106,4 +106,26 @@ async fn work_in_progress_ends_before_the_server_does() {
     assert_eq!(text.matches("\"finish_reason\":\"").count(), 2, "{text}");
     (&mut server.ended).await.unwrap().unwrap();
     assert!(server.client.get(server.url("/health")).send().await.is_err(), "nobody listens");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_engine_has_died_says_so() {
+    let server = Server::start().await;
+    assert_eq!(server.get("/health").await.0, 200);
+    let request =
+        Request { prompt: vec![20, 30], num_completions: 1, seed: 1, sampling: Sampling::greedy(4, Vec::new()) };
+    let ask = Ask { request, num_most_probable: 0, stop_texts: Vec::new() };
+    let _ticket = server.engine.submit(ask, |_| panic!("a defect in the engine's thread")).unwrap();
+    while server.engine.is_running() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(server.get("/health").await.0, 503);
+    let waiting = server.metric("asks_waiting").await;
+    let body = json!({"messages": [{"role": "user", "content": "ls"}], "max_tokens": 4});
+    let (status, answer) = server.post(CHAT, &body).await;
+    assert_eq!((status, answer["error"]["code"].as_str()), (503, Some("engine_stopped")));
+    assert_eq!(server.metric("asks_waiting").await, waiting, "who is turned away does not wait");
+    let (_, first) = server.post("/reset", &json!({})).await;
+    let step = json!({"action": {"text": "ls"}, "episode_id": first["observation"]["episode_id"]});
+    assert_eq!(server.post("/step", &step).await.0, 503);
 }

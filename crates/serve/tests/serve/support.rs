@@ -96,6 +96,7 @@ pub(crate) fn config() -> ServeConfig {
         play: play(),
         scenario: Scenario::of(Domain::Terminal),
         max_episodes: 300,
+        episode_idle: Duration::from_secs(3600),
         episodes: None,
     }
 }
@@ -105,6 +106,7 @@ pub(crate) struct Server {
     pub(crate) address: String,
     pub(crate) client: reqwest::Client,
     pub(crate) model: Arc<WorldModel>,
+    pub(crate) engine: Arc<Engine>,
     stop: Option<oneshot::Sender<()>>,
     pub(crate) ended: tokio::task::JoinHandle<worldloom_serve::Result<()>>,
 }
@@ -117,13 +119,13 @@ impl Server {
     pub(crate) async fn with(mind: Mind, config: ServeConfig, limits: Limits, engine: EngineConfig) -> Self {
         let model = world_model(mind, limits);
         let engine = Arc::new(Engine::start(model.clone(), engine).unwrap());
-        let app = App::new(engine, config).unwrap();
+        let app = App::new(engine.clone(), config).unwrap();
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("127.0.0.1:{}", listener.local_addr().unwrap().port());
         let (stop, stopped) = oneshot::channel();
         let ended = tokio::spawn(serve(app, listener, async move { _ = stopped.await }));
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { address, client, model, stop: Some(stop), ended }
+        Self { address, client, model, engine, stop: Some(stop), ended }
     }
 
     pub(crate) fn stop(&mut self) {
