@@ -4,7 +4,7 @@ use worldloom_schema::{ObservationKind, Trajectory};
 
 use crate::chat::{Recovered, recover};
 use crate::document::{ContextReason, Document, Reason, Role};
-use crate::error::Result;
+use crate::error::{Refusal, Result};
 use crate::layout::{Ending, OBSERVATION_MARKER, Said, Thinking, context, native, user_turn};
 use crate::renderer::{RL_VERSION, Renderer};
 use crate::template::Templates;
@@ -43,12 +43,16 @@ pub fn bench_turn(templates: &Templates, trajectory: &Trajectory, turn: usize) -
 
 impl Renderer {
     /// The prompt of a conversation in the chat format, its answer open: a plain observation after its marker, or thinking
-    /// and tags. `None` where text would form a control token, or where the model's own template rewrites it.
+    /// and tags. Refused where text would form a control token, or where the model's own template rewrites it.
     ///
     /// What training wrote in a special way is recognised: the instruction for tags at the end of a user's message has
     /// its tags as tags, and an observation is encoded apart from its marker. So a conversation that spells out a turn
     /// gives the very tokens of [`Renderer::render_prompt`].
-    pub fn render_messages(&self, messages: &[(Role, &str)], is_plain: bool) -> Result<Option<Vec<u32>>> {
+    pub fn render_messages(
+        &self,
+        messages: &[(Role, &str)],
+        is_plain: bool,
+    ) -> Result<std::result::Result<Vec<u32>, Refusal>> {
         let said: Vec<Said> = messages.iter().map(|(role, text)| self.said(*role, text)).collect();
         let ending = match is_plain {
             true => Ending::Open { thinking: None, marker: Some(OBSERVATION_MARKER) },
@@ -58,10 +62,10 @@ impl Renderer {
             None => native(self.chat(), &said, ending),
             Some(template) => match recover(template, self.tokenizer(), &said, ending)? {
                 Recovered::Document(document) => document,
-                Recovered::Rewritten => return Ok(None),
+                Recovered::Rewritten => return Ok(Err(Refusal::TemplateRewrites)),
             },
         };
-        Ok(self.encode(&document)?.map(|rendered| rendered.tokens))
+        Ok(self.encode(&document)?.map(|rendered| rendered.tokens).ok_or(Refusal::ControlFormed))
     }
 
     fn said(&self, role: Role, text: &str) -> Said {

@@ -12,7 +12,7 @@ use worldloom_schema::Artifact;
 use crate::chat::{ChatForm, ChatTemplate};
 use crate::config::RenderConfig;
 use crate::document::Role;
-use crate::error::{Error, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::family::Family;
 use crate::layout::{OBSERVATION_MARKER, Thinking};
 use crate::renderer::Renderer;
@@ -272,7 +272,7 @@ impl PromptForm {
     }
 
     /// A conversation with everything that a prompt may have, as tokens.
-    fn probe(&self, tokenizer: &Tokenizer) -> Result<Option<Vec<u32>>> {
+    fn probe(&self, tokenizer: &Tokenizer) -> Result<std::result::Result<Vec<u32>, Refusal>> {
         let answer = format!("{OBSERVATION_MARKER}a.txt");
         let last = format!("pwd\n\n{}", self.templates.tag_instruction());
         let messages =

@@ -13,6 +13,7 @@ use worldloom_model::{ModelConfig, Precision};
 use worldloom_render::{ChatForm, FormSettings, PromptForm, Renderer, Role as ChatRole, Tokenizer};
 use worldloom_train::{Purpose, split_seed};
 
+use crate::chat::refusal_text;
 use crate::error::{Error, Result};
 
 /// Who judges.
@@ -233,7 +234,7 @@ impl LocalRespondent {
         Ok(Self { generator, config, renderer, max_new_tokens, temperature })
     }
 
-    /// None where text would form a control token, or the model has no room for an answer.
+    /// None where the conversation cannot be written, or the model has no room for an answer.
     fn request(&self, conversation: &[Message], seed: u64) -> Result<Option<Request>> {
         let role = |role| match role {
             Role::System => ChatRole::System,
@@ -242,7 +243,13 @@ impl LocalRespondent {
         };
         let messages: Vec<(ChatRole, &str)> =
             conversation.iter().map(|message| (role(message.role), message.content.as_str())).collect();
-        let Some(prompt) = self.renderer.render_messages(&messages, false)? else { return Ok(None) };
+        let prompt = match self.renderer.render_messages(&messages, false)? {
+            Ok(prompt) => prompt,
+            Err(refusal) => {
+                tracing::debug!("a question to the judge cannot be asked: {}", refusal_text(refusal));
+                return Ok(None);
+            }
+        };
         let room = self.config.max_position_embeddings.saturating_sub(prompt.len());
         let longest = self.max_new_tokens.min(room);
         let stops = self.renderer.stop_tokens();
@@ -277,6 +284,9 @@ impl LocalRespondent {
 
 impl Respondent for LocalRespondent {
     fn respond(&self, conversations: &[Vec<Message>], draw: u32) -> Vec<Said> {
-        self.answers(conversations, draw).unwrap_or_else(|_| vec![Said::Nothing; conversations.len()])
+        self.answers(conversations, draw).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the judge could not answer");
+            vec![Said::Nothing; conversations.len()]
+        })
     }
 }

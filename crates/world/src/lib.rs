@@ -24,6 +24,7 @@ mod scorer;
 mod stream;
 mod teacher;
 
+pub use chat::refusal_text;
 pub use error::{Error, Result};
 pub use judges::{Asking, JudgeConfig, JudgePlace, open_endpoint, open_endpoint_without_cache};
 pub use model::{Answer, Asked, Decoding, Fault, Question, WorldModel};

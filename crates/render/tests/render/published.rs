@@ -262,6 +262,15 @@ fn any_template_gives_rows_with_trained_stops_and_one_beginning() {
 }
 
 #[test]
+fn a_conversation_that_the_models_template_changes_is_refused_for_that() {
+    let changes = "{% for m in messages %}{{ m.content | upper }}<|im_end|>{% endfor %}";
+    let (_kept, renderer) = foreign(changes).unwrap();
+    assert_eq!(renderer.render_messages(&[(Role::User, "ls")], true).unwrap(), Err(Refusal::TemplateRewrites));
+    let (_kept, renderer) = foreign(&changes.replace(" | upper", "")).unwrap();
+    assert!(renderer.render_messages(&[(Role::User, "ls")], true).unwrap().is_ok());
+}
+
+#[test]
 fn a_template_that_hides_its_pieces_is_refused_by_what_it_hides() {
     let check = |source: &str, expected: &str| {
         let rendered = foreign(source).and_then(|(_kept, renderer)| {

@@ -4,7 +4,7 @@ use rand::Rng;
 use serde::Deserialize;
 use serde_json::Value;
 use worldloom_world::engine::Ask;
-use worldloom_world::{Request, Role, Sampling};
+use worldloom_world::{Request, Role, Sampling, refusal_text};
 
 use crate::app::App;
 use crate::error::ApiError;
@@ -205,9 +205,8 @@ impl ChatRequest {
         }
         let borrowed: Vec<(Role, &str)> = messages.iter().map(|(role, text)| (*role, text.as_str())).collect();
         let prompt = app.engine.model().chat_prompt(&borrowed, app.config.asked);
-        let prompt = prompt.map_err(|error| ApiError::of(&error, "messages"))?.ok_or_else(|| {
-            ApiError::invalid("messages", "text of the messages would form a control token in this vocabulary")
-        })?;
+        let prompt = prompt.map_err(|error| ApiError::of(&error, "messages"))?;
+        let prompt = prompt.map_err(|refusal| ApiError::invalid("messages", refusal_text(refusal)))?;
         let log_probs = self.logprobs.unwrap_or(false);
         let most_probable = in_range("top_logprobs", self.top_logprobs.unwrap_or(0), 0, MAX_TOP_LOG_PROBS)?;
         if most_probable > 0 && !log_probs {

@@ -13,7 +13,7 @@ use serde_json::json;
 use worldloom_judge::bench::{BenchRow, Counts, infer_rows, refuse, set_completion};
 use worldloom_schema::hash_json;
 use worldloom_world::engine::{Ask, Engine};
-use worldloom_world::{Asked, Request, Role, Sampling};
+use worldloom_world::{Asked, Request, Role, Sampling, refusal_text};
 
 use super::super::world::{asked, start_engine};
 use super::{endpoint, parameters, runtime};
@@ -128,8 +128,9 @@ impl Local {
         }
         let borrowed: Vec<(Role, &str)> = texts.iter().map(|(role, text)| (*role, text.as_str())).collect();
         let model = self.engine.model();
-        let Some(prompt) = model.chat_prompt(&borrowed, self.asked)? else {
-            return refused("control_formed", "text of the row forms a control token".into());
+        let prompt = match model.chat_prompt(&borrowed, self.asked)? {
+            Ok(prompt) => prompt,
+            Err(refusal) => return refused(refusal.as_str(), refusal_text(refusal)),
         };
         let positions = model.generator().longest();
         let room = positions.saturating_sub(prompt.len());
