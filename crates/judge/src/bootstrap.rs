@@ -33,28 +33,46 @@ impl Interval {
 /// with replacement, and takes the mean over all their values. The same values and seed give the same interval.
 /// `None` where there are no values or no resamples.
 pub fn clustered_mean<C: Ord + Copy>(values: &[(C, f64)], resamples: usize, seed: u64) -> Option<Interval> {
-    if values.is_empty() || resamples == 0 {
+    mean_of_means(std::slice::from_ref(&values), resamples, seed)
+}
+
+/// Mean of the groups' means, each group with the same weight, and its interval: each resample draws anew within every
+/// group, as [`clustered_mean`] does, and takes the mean of the means. Groups without values are left out; `None` where
+/// none has any, or there are no resamples.
+pub fn mean_of_means<C: Ord + Copy>(groups: &[&[(C, f64)]], resamples: usize, seed: u64) -> Option<Interval> {
+    let groups = groups.iter().map(|values| clusters(values)).filter(|clusters| !clusters.is_empty());
+    let groups: Vec<Vec<Cluster>> = groups.collect();
+    if groups.is_empty() || resamples == 0 {
         return None;
     }
-    let mut by_cluster: BTreeMap<C, (f64, usize)> = BTreeMap::new();
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let over_groups = |of: &mut dyn FnMut(&[Cluster]) -> f64| {
+        groups.iter().fold(0.0, |sum, clusters| sum + of(clusters)) / groups.len() as f64
+    };
+    let mut resample =
+        |clusters: &[(f64, usize)]| mean((0..clusters.len()).map(|_| clusters[random.random_range(0..clusters.len())]));
+    let mut means: Vec<f64> = (0..resamples).map(|_| over_groups(&mut resample)).collect();
+    means.sort_by(f64::total_cmp);
+    Some(Interval {
+        mean: over_groups(&mut |clusters| mean(clusters.iter().copied())),
+        low: percentile(&means, 0.025),
+        high: percentile(&means, 0.975),
+        n: groups.iter().flatten().map(|(_, count)| count).sum(),
+        clusters: groups.iter().map(Vec::len).sum(),
+    })
+}
+
+/// Sum and number of a cluster's values.
+type Cluster = (f64, usize);
+
+fn clusters<C: Ord + Copy>(values: &[(C, f64)]) -> Vec<Cluster> {
+    let mut by_cluster: BTreeMap<C, Cluster> = BTreeMap::new();
     for (cluster, value) in values {
         let (sum, count) = by_cluster.entry(*cluster).or_default();
         *sum += value;
         *count += 1;
     }
-    let clusters: Vec<(f64, usize)> = by_cluster.into_values().collect();
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let mut means: Vec<f64> = (0..resamples)
-        .map(|_| mean((0..clusters.len()).map(|_| clusters[random.random_range(0..clusters.len())])))
-        .collect();
-    means.sort_by(f64::total_cmp);
-    Some(Interval {
-        mean: mean(clusters.iter().copied()),
-        low: percentile(&means, 0.025),
-        high: percentile(&means, 0.975),
-        n: values.len(),
-        clusters: clusters.len(),
-    })
+    by_cluster.into_values().collect()
 }
 
 /// Mean and interval of `after − before` over `(cluster, before, after)`, the two taken on the same turn.
@@ -63,7 +81,7 @@ pub fn paired_difference<C: Ord + Copy>(pairs: &[(C, f64, f64)], resamples: usiz
     clustered_mean(&differences, resamples, seed)
 }
 
-fn mean(clusters: impl Iterator<Item = (f64, usize)>) -> f64 {
+fn mean(clusters: impl Iterator<Item = Cluster>) -> f64 {
     let (sum, count) = clusters.fold((0.0, 0), |(sum, count), (more, values)| (sum + more, count + values));
     sum / count as f64
 }
@@ -113,6 +131,18 @@ mod tests {
         assert_eq!((interval.mean, interval.low, interval.high), (0.25, 0.25, 0.25));
         assert!(interval.excludes_zero());
         assert!(!clustered_mean(&[(0, -1.0), (1, 1.0)], 500, 3).unwrap().excludes_zero());
+    }
+
+    #[test]
+    fn a_mean_of_means_weighs_groups_alike_and_resamples_within_each() {
+        // 40 episodes of 5 turns with mean 0.5, and 4 turns that are all 1.
+        let (large, small) = (equal_turns(), [(900, 1.0), (900, 1.0), (901, 1.0), (902, 1.0)]);
+        let found = mean_of_means(&[&large[..], &small[..]], 4000, 1).unwrap();
+        assert_eq!((found.mean, found.n, found.clusters), (0.75, 204, 43));
+        // Half of the large group's width, 1.96 · sqrt(0.25 / 40) / 2: the small one never varies.
+        assert!(((found.high - found.low) / 2.0 - 0.0775).abs() < 0.01, "{found:?}");
+        assert_eq!(mean_of_means(&[&large[..], &[]], 500, 3), clustered_mean(&large, 500, 3), "an empty group is none");
+        assert_eq!(mean_of_means::<u32>(&[&[], &[]], 500, 3), None);
     }
 
     #[test]

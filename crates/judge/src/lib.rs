@@ -6,7 +6,7 @@
 //! *rubric* is five scores from 1 to 5 given by a [`Judge`]; the *rule* is next-state matching ([`Rule`]); the
 //! *reward* mixes the two ([`RewardConfig`]). A *fault* is the policy's doing and costs it everything; a judge that
 //! gives no scores is *unavailable* and says nothing about the policy. [`Metrics`] are what evaluation keeps of one
-//! prediction, [`clustered_mean`] and [`paired_difference`] what it says of many.
+//! prediction, [`clustered_mean`], [`mean_of_means`] and [`paired_difference`] what it says of many.
 
 mod agreement;
 pub mod asked;
@@ -29,7 +29,7 @@ mod text;
 pub mod verify;
 
 pub use agreement::{rank_agreement, rank_agreement_interval};
-pub use bootstrap::{Interval, clustered_mean, paired_difference};
+pub use bootstrap::{Interval, clustered_mean, mean_of_means, paired_difference};
 pub use ensemble::{Combination, EnsembleJudge};
 pub use error::{Error, Result};
 pub use extract::{CLOSE_TAG, Extraction, Fault, OPEN_TAG, extract, extract_untagged};

@@ -164,6 +164,7 @@ fn tables_are_those_of_the_published_script_digit_for_digit() {
         }
         let left_out = Value::List(scores.left_out.iter().map(|domain| Value::Text(domain.clone())).collect());
         assert_eq!(macro_mean.get("left_out"), Some(&left_out), "{id}");
+        assert_eq!(scores.failures.values().sum::<u64>(), scores.failed() as u64, "{id}");
         assert!(scores.strict_pooled <= scores.pooled.unwrap_or(0.0).max(0.0) + 1e-9, "{id}: failures only lower it");
     }
 }
@@ -184,6 +185,51 @@ fn rows_of_one_trajectory_are_one_cluster_and_ids_used_twice_are_two() {
     assert_eq!((interval.n, interval.clusters), (4, 3));
     assert!(interval.low < interval.mean && interval.mean < interval.high);
     assert_eq!(scores.pooled, Some(interval.mean));
+}
+
+/// A judged row with the same score in every column; none for one that failed.
+fn judged(domain: &str, id: usize, score: Option<f64>) -> BenchRow {
+    let scores = match score {
+        Some(score) => COLUMNS.map(|column| format!("\"{column}\": {score}")).join(", ") + ", \"failed\": 0.0",
+        None => "\"failed\": 1.0, \"total_score\": 0, \"error_message\": \"Judge call failed: 500\"".into(),
+    };
+    BenchRow::parse(&format!("{{\"task\": \"{domain}\", \"id\": {id}, \"turn_idx\": 1, {scores}}}")).unwrap()
+}
+
+#[test]
+fn the_mean_of_domains_and_the_strict_means_have_intervals_of_their_own() {
+    // Eight rows of mcp between 25 and 75, one of web at 100 and one that failed.
+    let mut rows: Vec<BenchRow> =
+        (0..8).map(|id| judged("mcp", id, Some(if id % 2 == 0 { 2.0 } else { 4.0 }))).collect();
+    rows.extend([judged("web", 8, Some(5.0)), judged("web", 9, None)]);
+    let scores = aggregate(&rows, BOOTSTRAP).unwrap();
+    let found = scores.macro_interval.unwrap();
+    assert_eq!((scores.macro_mean, found.mean, found.n, found.clusters), (Some(75.0), 75.0, 9, 9));
+    // Of mcp alone the mean moves between 25 and 75; half of that is left.
+    assert!(62.5 <= found.low && found.low < 70.0 && 80.0 < found.high && found.high <= 87.5, "{found:?}");
+    assert!(scores.macro_columns.iter().all(|column| *column == Some(75.0)));
+    let strict = (scores.strict_pooled_interval.unwrap(), scores.strict_macro_interval.unwrap());
+    assert_eq!((scores.strict_pooled, strict.0.mean, strict.0.n), (50.0, 50.0, 10));
+    assert_eq!((scores.strict_macro, strict.1.mean, strict.1.n), (50.0, 50.0, 10));
+    assert!(strict.1.high - strict.1.low > strict.0.high - strict.0.low, "two rows of web weigh as much as eight");
+    let text = worldloom_judge::bench::to_text(&scores);
+    assert!(text.contains("Mean of 2 domains, as the paper does: 75.00 ("), "{text}");
+    assert!(text.contains("With failures as 0, by domain: 50.00 ("), "{text}");
+    assert!(text.contains("factuality: 75.00"), "{text}");
+}
+
+#[test]
+fn a_domain_in_which_all_fails_is_0_and_every_row_without_a_total_has_a_reason() {
+    let rows = [judged("mcp", 0, None), judged("mcp", 1, None), judged("os", 2, Some(3.0)), judged("os", 3, Some(0.0))];
+    let scores = aggregate(&rows, BOOTSTRAP).unwrap();
+    assert!(scores.domains[0].strict.is_sign_positive() && scores.domains[0].strict == 0.0);
+    let text = worldloom_judge::bench::to_text(&scores);
+    assert!(text.contains("failures as 0: 0.00\n") && !text.contains("-0.00"), "{text}");
+    let failures: Vec<(&str, u64)> = scores.failures.iter().map(|(reason, count)| (reason.as_str(), *count)).collect();
+    assert_eq!(failures, [("Every score is 0", 1), ("Judge call failed", 2)]);
+    assert_eq!(scores.failed() as u64, scores.failures.values().sum::<u64>());
+    let nothing = aggregate(&[], BOOTSTRAP).unwrap();
+    assert!(nothing.strict_pooled.is_sign_positive() && nothing.strict_macro.is_sign_positive());
 }
 
 proptest::proptest! {

@@ -69,7 +69,7 @@ pub fn select_prompts(prompts: Vec<Prompt>, config: &PromptConfig) -> Result<(Ve
         taken: taken.len(),
         too_long: before - taken.len(),
         several_turns: several.len(),
-        prefix_overlap: shares.iter().sum::<f64>() / shares.len().max(1) as f64,
+        prefix_overlap: shares.iter().fold(0.0, |sum, share| sum + share) / shares.len().max(1) as f64,
     };
     Ok((taken, report))
 }

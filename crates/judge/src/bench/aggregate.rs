@@ -9,11 +9,13 @@ use num_bigint::BigInt;
 use super::python::Value;
 use super::ratio::Ratio;
 use super::row::{BenchRow, RowFault};
-use crate::bootstrap::{Interval, clustered_mean};
+use crate::bootstrap::{Interval, clustered_mean, mean_of_means};
 
 /// The six columns of a domain.
 pub const COLUMNS: [&str; 6] = ["format", "factuality", "consistency", "realism", "quality", "total_score"];
 const TOTAL: usize = 5;
+/// The reason of a row that did not fail and has no total.
+const ALL_ZERO: &str = "Every score is 0";
 
 /// One domain's part of the table, on the scale from 0 to 100.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,16 +54,26 @@ pub struct BenchScores {
     pub pooled_interval: Option<Interval>,
     /// Mean of the domains, as the paper's tables.
     pub macro_mean: Option<f64>,
+    /// Its interval, resampling trajectories within each domain.
+    pub macro_interval: Option<Interval>,
+    /// Mean of the domains by [`COLUMNS`], each over the domains that have the column; none where no domain has it.
+    pub macro_columns: [Option<f64>; 6],
     /// Domains without a total, which the mean leaves out.
     pub left_out: Vec<String>,
     /// Pooled, with failures as 0.
     pub strict_pooled: f64,
+    /// Its interval.
+    pub strict_pooled_interval: Option<Interval>,
     /// Mean of the domains, all of them, with failures as 0.
     pub strict_macro: f64,
+    /// Its interval, as that of the mean.
+    pub strict_macro_interval: Option<Interval>,
     /// All rows.
     pub total: usize,
     /// Rows with a total, as the script's last line counts them.
     pub valid: usize,
+    /// Rows without a total by reason: the beginning of the row's message.
+    pub failures: BTreeMap<String, u64>,
 }
 
 impl BenchScores {
@@ -85,6 +97,8 @@ struct Row {
     is_valid: bool,
     /// Exact values by column; none for 0.
     values: [Option<Ratio>; 6],
+    /// Why there is no total, where there is none.
+    failure: Option<String>,
 }
 
 /// Aggregates judged rows. A score of a valid row that is neither a number nor missing is an error, as in the script.
@@ -93,45 +107,58 @@ pub fn aggregate(rows: &[BenchRow], bootstrap: Bootstrap) -> Result<BenchScores,
     for row in rows {
         by_domain.entry(row.domain()?.to_string()).or_default().push(read(row)?);
     }
-    let (mut domains, mut means, mut pooled) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut strict_sum, mut strict_domains, mut left_out) = (0.0, 0.0, Vec::new());
+    let (mut domains, mut totals, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+    let mut means: [Vec<Ratio>; 6] = Default::default();
+    let (mut points, mut strict_points) = (Vec::new(), Vec::new());
     for (domain, rows) in &by_domain {
         let valid: Vec<&Row> = rows.iter().filter(|row| row.is_valid).collect();
-        let totals =
-            |rows: &[&Row]| -> Vec<Ratio> { rows.iter().filter_map(|row| row.values[TOTAL].clone()).collect() };
         let column = |at: usize| -> Vec<Ratio> { valid.iter().filter_map(|row| row.values[at].clone()).collect() };
         let scores = (!valid.is_empty()).then(|| std::array::from_fn(|at| scaled(rounded_mean(&column(at)))));
-        let points: Vec<(&str, f64)> = valid.iter().filter_map(|row| point(row)).collect();
-        let strict: f64 = points.iter().map(|(_, value)| value).sum();
-        strict_sum += strict;
-        strict_domains += strict / rows.len() as f64;
-        match Ratio::mean(&totals(&valid)) {
-            Some(mean) => means.push(mean),
-            None => left_out.push(domain.clone()),
+        (0..COLUMNS.len()).for_each(|at| means[at].extend(Ratio::mean(&column(at))));
+        totals.extend(column(TOTAL));
+        let own_points: Vec<(&str, f64)> = valid.iter().filter_map(|row| point(row)).collect();
+        let own_strict: Vec<(&str, f64)> =
+            rows.iter().map(|row| point(row).unwrap_or((row.cluster.as_str(), 0.0))).collect();
+        if own_points.is_empty() {
+            left_out.push(domain.clone());
         }
-        pooled.extend(valid.iter().copied());
         domains.push(DomainScores {
             domain: domain.clone(),
             name: display_name(domain),
             valid: valid.len(),
             total: rows.len(),
             scores,
-            strict: strict / rows.len() as f64,
-            interval: clustered_mean(&points, bootstrap.resamples, bootstrap.seed),
+            strict: mean_of(&own_strict),
+            interval: clustered_mean(&own_points, bootstrap.resamples, bootstrap.seed),
         });
+        points.push(own_points);
+        strict_points.push(own_strict);
     }
-    let totals: Vec<Ratio> = pooled.iter().filter_map(|row| row.values[TOTAL].clone()).collect();
-    let points: Vec<(&str, f64)> = pooled.iter().filter_map(|row| point(row)).collect();
-    let count = rows.len().max(1) as f64;
+    let Bootstrap { resamples, seed } = bootstrap;
+    let by_domain_interval = |points: &[Vec<(&str, f64)>]| {
+        let groups: Vec<&[(&str, f64)]> = points.iter().map(Vec::as_slice).collect();
+        mean_of_means(&groups, resamples, seed)
+    };
+    let strict: Vec<(&str, f64)> = strict_points.concat();
+    let columns = means.each_ref().map(|means| Ratio::mean(means).map(|mean| mean.minus_one_times(25).to_f64()));
+    let mut failures: BTreeMap<String, u64> = BTreeMap::new();
+    for failure in by_domain.values().flatten().filter_map(|row| row.failure.as_ref()) {
+        *failures.entry(failure.clone()).or_default() += 1;
+    }
     Ok(BenchScores {
         pooled: (!totals.is_empty()).then(|| scaled(rounded_mean(&totals))),
-        pooled_interval: clustered_mean(&points, bootstrap.resamples, bootstrap.seed),
-        macro_mean: Ratio::mean(&means).map(|mean| mean.minus_one_times(25).to_f64()),
+        pooled_interval: clustered_mean(&points.concat(), resamples, seed),
+        macro_mean: columns[TOTAL],
+        macro_interval: by_domain_interval(&points),
+        macro_columns: columns,
         left_out,
-        strict_pooled: strict_sum / count,
-        strict_macro: strict_domains / domains.len().max(1) as f64,
+        strict_pooled: mean_of(&strict),
+        strict_pooled_interval: clustered_mean(&strict, resamples, seed),
+        strict_macro: domains.iter().fold(0.0, |sum, domain| sum + domain.strict) / domains.len().max(1) as f64,
+        strict_macro_interval: by_domain_interval(&strict_points),
         total: rows.len(),
         valid: totals.len(),
+        failures,
         domains,
     })
 }
@@ -139,6 +166,11 @@ pub fn aggregate(rows: &[BenchRow], bootstrap: Bootstrap) -> Result<BenchScores,
 /// A row's total on the scale from 0 to 100, with its trajectory.
 fn point(row: &Row) -> Option<(&str, f64)> {
     Some((row.cluster.as_str(), scaled(row.values[TOTAL].as_ref()?.to_f64())))
+}
+
+/// The mean; of nothing 0. Summed from 0 on: the sum of nothing by `Iterator::sum` is −0.
+fn mean_of(points: &[(&str, f64)]) -> f64 {
+    points.iter().fold(0.0, |sum, (_, value)| sum + value) / points.len().max(1) as f64
 }
 
 /// `(x − 1) / 4 · 100`, in this order.
@@ -165,7 +197,14 @@ fn read(row: &BenchRow) -> Result<Row, RowFault> {
             *value = number(fields.get(column), column)?;
         }
     }
-    Ok(Row { cluster: row.trajectory_key(), is_valid, values })
+    let failure = values[TOTAL].is_none().then(|| match is_valid {
+        true => ALL_ZERO.into(),
+        false => {
+            let message = fields.get("error_message").and_then(Value::as_text).unwrap_or("not judged");
+            message.split(':').next().unwrap_or_default().to_string()
+        }
+    });
+    Ok(Row { cluster: row.trajectory_key(), is_valid, values, failure })
 }
 
 fn number(value: Option<&Value>, field: &'static str) -> Result<Option<Ratio>, RowFault> {
@@ -220,11 +259,23 @@ pub fn to_text(scores: &BenchScores) -> String {
     }
     out.push_str(&format!("\nMean of {} domains, as the paper does: ", scores.domains.len() - scores.left_out.len()));
     out.push_str(&or_none(scores.macro_mean));
+    if let Some(interval) = &scores.macro_interval {
+        out.push_str(&format!(" ({})", interval_text(interval)));
+    }
     if !scores.left_out.is_empty() {
         out.push_str(&format!(", without {}", scores.left_out.join(", ")));
     }
-    let (pooled, macro_mean) = (scores.strict_pooled, scores.strict_macro);
-    out.push_str(&format!("\nWith failures as 0: {pooled:.2} pooled, {macro_mean:.2} by domain"));
+    for (column, mean) in COLUMNS.iter().zip(scores.macro_columns).take(TOTAL) {
+        out.push_str(&format!("\n  {column:>15}: {}", or_none(mean)));
+    }
+    let strict = [
+        (scores.strict_pooled, &scores.strict_pooled_interval, "pooled"),
+        (scores.strict_macro, &scores.strict_macro_interval, "by domain"),
+    ];
+    for (mean, interval, how) in strict {
+        out.push_str(&format!("\nWith failures as 0, {how}: {mean:.2}"));
+        out.push_str(&interval.as_ref().map_or(String::new(), |found| format!(" ({})", interval_text(found))));
+    }
     out.push_str(&format!("\nTotal samples: {}, Valid: {}, Failed: {}\n", scores.total, scores.valid, scores.failed()));
     out
 }
