@@ -48,7 +48,7 @@ fn failed(row: &BenchRow) -> f64 {
 }
 
 #[tokio::test]
-async fn rows_are_completed_judged_and_scored_and_a_second_run_asks_nobody() {
+async fn rows_are_completed_judged_and_scored_and_a_second_run_asks_only_for_what_is_missing() {
     let folder = tempfile::tempdir().unwrap();
     let parameters = Parameters { temperature: Some(0.6), max_tokens: Some(32768), ..Parameters::default() };
     let mut scored = Vec::new();
@@ -87,8 +87,8 @@ async fn rows_are_completed_judged_and_scored_and_a_second_run_asks_nobody() {
         assert_eq!(rows[0].fields().get("total_score"), Some(&Value::Float(4.0)));
         assert_eq!(rows[0].fields().get("extracted_output"), Some(&Value::Text("fig".into())));
         let asked = (model.seen().len(), judge.seen().len());
-        // A refusal is no answer, and is asked for again.
-        assert_eq!(asked, if run == 0 { (4, 6) } else { (1, 0) });
+        // A refusal is no answer, and three replies that cannot be read are no judgement: they are asked for again.
+        assert_eq!(asked, if run == 0 { (4, 6) } else { (1, 3) });
         let path = folder.path().join("judged.jsonl");
         write_rows(&path, &rows).unwrap();
         assert_eq!(read_rows(&path).unwrap(), rows);

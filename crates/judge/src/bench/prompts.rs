@@ -3,7 +3,7 @@
 //! A user template is a Python format string with the four slots of [`JudgeParts`]; braces that are meant are doubled.
 //! Slots are filled once: what is filled in is not looked at again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::prediction::DOMAINS;
 use super::python::strip;
@@ -52,7 +52,8 @@ pub enum PromptFault {
 pub struct JudgePrompts {
     template: Vec<Piece>,
     systems: BTreeMap<String, String>,
-    own: bool,
+    is_own_template: bool,
+    are_own_systems: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -96,14 +97,14 @@ impl Default for JudgePrompts {
         let systems =
             BY_DOMAIN.iter().map(|(domain, own)| (domain.to_string(), format!("{}\n\n{}", COMMON.trim(), own.trim())));
         let template = parse(USER).expect("our own template is well formed");
-        Self { template, systems: systems.collect(), own: true }
+        Self { template, systems: systems.collect(), is_own_template: true, are_own_systems: true }
     }
 }
 
 impl JudgePrompts {
     /// The same with other system prompts by domain, in place of all of ours.
     pub fn with_systems(self, systems: BTreeMap<String, String>) -> Self {
-        Self { systems, own: false, ..self }
+        Self { systems, are_own_systems: false, ..self }
     }
 
     /// The same with another user template.
@@ -114,12 +115,22 @@ impl JudgePrompts {
                 return Err(PromptFault::Missing { slot: slot.name() });
             }
         }
-        Ok(Self { template: pieces, own: false, ..self })
+        Ok(Self { template: pieces, is_own_template: false, ..self })
     }
 
-    /// Whether nothing was replaced.
-    pub fn is_ours(&self) -> bool {
-        self.own
+    /// Whose prompts rows of these domains are judged with, and whether that is comparable: only where all were given.
+    pub fn whose(&self, domains: &BTreeSet<String>) -> String {
+        let missing = self.missing().into_iter().filter(|domain| domains.contains(*domain));
+        let missing = missing.collect::<Vec<_>>().join(", ");
+        let (systems, template) = match (self.are_own_systems, self.is_own_template) {
+            (true, true) => return "our prompts, not comparable with published scores".into(),
+            (false, false) if missing.is_empty() => return "prompts as given".into(),
+            (true, false) => ("our system prompts", "user template as given"),
+            (false, true) => ("system prompts as given", "our user template"),
+            (false, false) => ("system prompts as given", "user template as given"),
+        };
+        let none = if missing.is_empty() { String::new() } else { format!(" (none for {missing})") };
+        format!("{systems}{none}, {template}, not comparable with published scores")
     }
 
     /// The system prompt of a domain; empty for an unknown one.
@@ -197,9 +208,30 @@ mod tests {
     }
 
     #[test]
+    fn it_is_said_which_prompts_are_whose() {
+        let ours = JudgePrompts::default;
+        let template = "{predicted_observation} {ground_truth}";
+        let systems = || BTreeMap::from([("mcp".to_string(), "judge".to_string())]);
+        let domains = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<BTreeSet<_>>();
+        let check = |prompts: &JudgePrompts, names: &[&str], expected: &str| {
+            assert_eq!(
+                prompts.whose(&domains(names)).replace(", not comparable with published scores", " (!)"),
+                expected
+            );
+        };
+        check(&ours(), &["mcp"], "our prompts (!)");
+        let only_template = ours().with_template(template).unwrap();
+        check(&only_template, &["mcp"], "our system prompts, user template as given (!)");
+        check(&ours().with_systems(systems()), &["mcp"], "system prompts as given, our user template (!)");
+        let both = only_template.with_systems(systems());
+        check(&both, &["mcp", "robotics"], "prompts as given");
+        check(&both, &["mcp", "os"], "system prompts as given (none for os), user template as given (!)");
+    }
+
+    #[test]
     fn every_domain_has_a_prompt_of_ours_that_says_what_to_write() {
         let prompts = JudgePrompts::default();
-        assert!(prompts.missing().is_empty() && prompts.is_ours());
+        assert!(prompts.missing().is_empty());
         for domain in DOMAINS {
             let system = prompts.system(domain);
             for word in ["final_evaluation", "factuality", "consistency", "realism", "quality", "format", "1 to 5"] {

@@ -1,7 +1,7 @@
 //! The two steps that ask somebody: the model under test for completions, the judge for evaluations.
 //!
-//! Both go on where they stopped, by the endpoint's cache. What fails is counted by reason and marked in its row; it
-//! never stops the rest.
+//! Both go on where they stopped, by the endpoint's cache; judgements that cannot be read leave it. What fails is counted
+//! by reason and marked in its row; it never stops the rest.
 
 use std::collections::BTreeMap;
 
@@ -156,6 +156,7 @@ pub async fn judge_rows(
                 Err(fault) => {
                     count(&mut counts, &format!("unreadable_{}", fault.as_str()));
                     fail(row, "Judge scoring failed", Some(prediction));
+                    forget(endpoint, &waiting[number].1);
                     done += 1;
                 }
             }
@@ -165,6 +166,15 @@ pub async fn judge_rows(
         waiting = again.into_iter().map(|number| waiting[number].clone()).collect();
     }
     counts
+}
+
+/// None of the replies could be read: the next run asks anew.
+fn forget(endpoint: &Endpoint, last: &ChatRequest) {
+    for draw in 0..=last.draw {
+        if let Err(error) = endpoint.forget(&ChatRequest { draw, ..last.clone() }) {
+            tracing::warn!(%error, "a reply that cannot be read stays in the cache");
+        }
+    }
 }
 
 /// Scores every row with the rules of [`BuiltinJudge`], which is not the benchmark's judge: for tests, for smoke runs

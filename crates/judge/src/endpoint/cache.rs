@@ -71,6 +71,16 @@ impl Cache {
         keep().map_err(|error| Failure::Keep { detail: format!("`{}`: {error}", file.display()) })
     }
 
+    /// Keeps nothing under this key any more.
+    pub(super) fn remove(&self, key: &str) -> Result<(), Failure> {
+        match fs_err::remove_file(self.file(key)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Failure::Keep { detail: error.to_string() })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn file(&self, key: &str) -> PathBuf {
         self.folder.join(&key[..2]).join(format!("{key}.json"))
     }
@@ -110,5 +120,8 @@ mod tests {
         assert_eq!(cache.read(&key), None);
         cache.write(&key, &json!({"a": 2})).unwrap();
         assert_eq!(cache.read(&key), Some(json!({"a": 2})));
+        cache.remove(&key).unwrap();
+        assert_eq!(cache.read(&key), None);
+        cache.remove(&key).unwrap();
     }
 }

@@ -132,8 +132,7 @@ impl Endpoint {
     }
 
     async fn ask<R: Reply>(&self, path: &'static str, body: Value, draw: u32) -> Result<R, Failure> {
-        let server = self.config.cache_name.as_deref().unwrap_or(&self.config.url);
-        let key = cache::key(server, path, &body, draw);
+        let key = self.key(path, &body, draw);
         if let Some(reply) = self.cached(&key) {
             self.ledger.note(&self.entry(&key, path, "cached"))?;
             return Ok(reply);
@@ -162,6 +161,16 @@ impl Endpoint {
                 Err(failure)
             }
         }
+    }
+
+    /// Takes the answer to a conversation out of the cache: one that was no use is asked for again another time.
+    pub fn forget(&self, request: &ChatRequest) -> Result<(), Failure> {
+        let key = self.key(CHAT, &request.body(&self.config.model), request.draw);
+        self.cache.as_ref().map_or(Ok(()), |cache| cache.remove(&key))
+    }
+
+    fn key(&self, path: &str, body: &Value, draw: u32) -> String {
+        cache::key(self.config.cache_name.as_deref().unwrap_or(&self.config.url), path, body, draw)
     }
 
     fn cached<R: Reply>(&self, key: &str) -> Option<R> {

@@ -1,7 +1,7 @@
 //! The first step: completions of every row, from an endpoint or from a checkpoint.
 
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -13,10 +13,10 @@ use serde_json::json;
 use worldloom_judge::bench::{BenchRow, Counts, infer_rows, refuse, set_completion};
 use worldloom_schema::hash_json;
 use worldloom_world::engine::{Ask, Engine};
-use worldloom_world::{Asked, Request, Role, Sampling, refusal_text};
+use worldloom_world::{Asked, Error, Request, Role, Sampling, refusal_text};
 
 use super::super::world::{asked, start_engine};
-use super::{endpoint, parameters, runtime};
+use super::{endpoint, parameters, unless_stopped};
 use crate::config::UserError;
 use crate::progress::Progress;
 
@@ -33,7 +33,7 @@ pub(super) fn infer(matches: &ArgMatches, rows: &mut [BenchRow], out: &Path, sto
             let progress = Progress::new("infer");
             let mut hear = |done: u64, total: u64| progress.update(done, total);
             let parameters = parameters(matches);
-            Ok(runtime()?.block_on(infer_rows(&client, rows, &parameters, &mut hear)))
+            unless_stopped(infer_rows(&client, rows, &parameters, &mut hear), stop)
         }
         (None, true) => Local::new(matches, out)?.infer(rows, stop),
         (None, false) => {
@@ -51,7 +51,7 @@ struct Local {
     max_new_tokens: usize,
     seed: u64,
     threads: usize,
-    /// What tells its completions from those of other models and settings.
+    /// What tells its completions from those of other models and settings, beside the prompt's tokens.
     identity: serde_json::Value,
     known: HashMap<String, String>,
     part: Mutex<fs_err::File>,
@@ -67,11 +67,8 @@ impl Local {
         let max_new_tokens = matches.get_one::<u32>("max-tokens").copied().unwrap_or(1).max(1) as usize;
         let seed = matches.get_one::<u64>("seed").copied().unwrap_or_default();
         let weights = weights_key(&crate::steps::model_folder(&folder))?;
-        let chat = engine.model().renderer().chat();
-        let identity = json!([weights, asked, chat, temperature, max_new_tokens, seed]);
-        let path = out.join(PART_FILE);
-        let known = read_part(&path)?;
-        let file = fs_err::OpenOptions::new().create(true).append(true).open(&path)?;
+        let identity = json!([weights, matches.get_one::<String>("precision"), temperature, max_new_tokens, seed]);
+        let (known, file) = open_part(&out.join(PART_FILE))?;
         let part = Mutex::new(file);
         Ok(Self { engine, asked, temperature, max_new_tokens, seed, threads, identity, known, part })
     }
@@ -121,17 +118,16 @@ impl Local {
         };
         let texts: Vec<(Role, String)> =
             messages.iter().map(|message| (role(message.role), message.content.to_str())).collect();
-        let keyed: Vec<(&str, &String)> = texts.iter().map(|(role, text)| (role.as_str(), text)).collect();
-        let key = hash_json(&json!([self.identity, keyed]));
-        if let Some(text) = self.known.get(&key) {
-            return Ok(Outcome::Kept(text.clone()));
-        }
         let borrowed: Vec<(Role, &str)> = texts.iter().map(|(role, text)| (*role, text.as_str())).collect();
         let model = self.engine.model();
         let prompt = match model.chat_prompt(&borrowed, self.asked)? {
             Ok(prompt) => prompt,
             Err(refusal) => return refused(refusal.as_str(), refusal_text(refusal)),
         };
+        let key = hash_json(&json!([self.identity, prompt]));
+        if let Some(text) = self.known.get(&key) {
+            return Ok(Outcome::Kept(text.clone()));
+        }
         let positions = model.generator().longest();
         let room = positions.saturating_sub(prompt.len());
         if room == 0 {
@@ -144,7 +140,12 @@ impl Local {
         let seed = u64::from_str_radix(key.get(..16).unwrap_or_default(), 16).unwrap_or_default() ^ self.seed;
         let request = Request { prompt, num_completions: 1, seed, sampling };
         let ask = Ask { request, num_most_probable: 0, stop_texts: Vec::new() };
-        let completed = self.engine.complete(ask)?.into_iter().next().context("one completion is asked for")?;
+        let completed = match self.engine.complete(ask) {
+            Ok(completed) => completed.into_iter().next().context("one completion is asked for")?,
+            // No answer of the model, and none to keep: another run asks again.
+            Err(error @ Error::Completion { .. }) => return refused("broke_off", error.to_string()),
+            Err(error) => return Err(error.into()),
+        };
         let line = json!({"key": key, "text": completed.text}).to_string() + "\n";
         self.part.lock().unwrap_or_else(PoisonError::into_inner).write_all(line.as_bytes())?;
         Ok(Outcome::Done(completed.text))
@@ -175,19 +176,20 @@ fn role(name: &str) -> Role {
     }
 }
 
-/// Completions of an earlier run; a line that a kill cut off is passed over.
-fn read_part(path: &Path) -> Result<HashMap<String, String>> {
-    if !path.exists() {
-        return Ok(HashMap::new());
-    }
+/// Completions of an earlier run, and the file to go on with. What a kill left of a line is cut off.
+fn open_part(path: &Path) -> Result<(HashMap<String, String>, fs_err::File)> {
+    let bytes = if path.exists() { fs_err::read(path)? } else { Vec::new() };
+    let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
     let mut known = HashMap::new();
-    for line in BufReader::new(fs_err::File::open(path)?).lines() {
-        let Ok(value) = serde_json::from_str::<serde_json::Value>(&line?) else { continue };
+    for line in bytes[..whole].split(|byte| *byte == b'\n') {
+        let Ok(value) = serde_json::from_slice::<serde_json::Value>(line) else { continue };
         if let (Some(key), Some(text)) = (value["key"].as_str(), value["text"].as_str()) {
             known.insert(key.to_string(), text.to_string());
         }
     }
-    Ok(known)
+    let file = fs_err::OpenOptions::new().create(true).append(true).open(path)?;
+    file.set_len(whole as u64)?;
+    Ok((known, file))
 }
 
 /// Hashes of the files with weights.
@@ -201,4 +203,26 @@ fn weights_key(folder: &Path) -> Result<Vec<String>> {
     }
     hashes.sort();
     Ok(hashes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_a_kill_cut_inside_a_character_is_read_and_gone_on_with() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(PART_FILE);
+        let line = |key: &str, text: &str| json!({"key": key, "text": text}).to_string() + "\n";
+        let whole = line("a", "één");
+        let torn = line("b", "é");
+        let cut = torn.find('é').unwrap() + 1;
+        fs_err::write(&path, [whole.as_bytes(), &torn.as_bytes()[..cut]].concat()).unwrap();
+        let (known, mut file) = open_part(&path).unwrap();
+        assert_eq!(known, HashMap::from([("a".to_string(), "één".to_string())]));
+        file.write_all(line("c", "fig").as_bytes()).unwrap();
+        let (known, _) = open_part(&path).unwrap();
+        assert!(known.len() == 2 && known["c"] == "fig", "{known:?}");
+        assert_eq!(fs_err::read_to_string(&path).unwrap(), whole + &line("c", "fig"));
+    }
 }

@@ -3,11 +3,12 @@
 mod infer;
 mod rows;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use serde_json::{Value, json};
 use worldloom_judge::bench::{
@@ -26,6 +27,8 @@ use crate::signals::listen;
 const PREDICTIONS_FILE: &str = "predictions.jsonl";
 const JUDGED_FILE: &str = "judged.jsonl";
 const SCORES_FILE: &str = "scores.json";
+/// How often the signal is looked for while an endpoint works.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 const AFTER: &str = "\
 Three steps, each into a file of --out: infer (predictions.jsonl), judge (judged.jsonl), score (scores.json and the
@@ -46,7 +49,7 @@ pub(crate) fn command() -> Command {
     let command = Command::new("bench")
         .about("Score a model as AgentWorldBench does, over its row files or your own (see `bench-rows`)")
         .after_help(AFTER)
-        .arg(path("rows", "PATH", "Row file, or a folder of *_test.jsonl").required(true))
+        .arg(path("rows", "PATH", "Row file, or a folder of *_test.jsonl; only judge and score do without"))
         .arg(path("out", "DIR", "Folder for what comes out").required(true))
         .arg(text("step", "STEP", "Do only this step; default: all three").value_parser(["infer", "judge", "score"]))
         .arg(text("domain", "DOMAIN", "Only this domain; may be given more than once").action(ArgAction::Append))
@@ -95,16 +98,18 @@ pub(super) fn evaluate_bench(matches: &ArgMatches, stop: &AtomicBool) -> Result<
     let out = path("out");
     let wants = |step: &str| matches.get_one::<String>("step").is_none_or(|wanted| wanted == step);
     fs_err::create_dir_all(&out)?;
+    // Before hours of inference: what the judge cannot be asked with, and rows that are not there.
+    let judge = if wants("judge") { Some(JudgeSetup::new(matches, &out)?) } else { None };
+    let rows = if wants("infer") { Some(rows_to_infer(matches)?) } else { None };
     let (predictions, judged) = (out.join(PREDICTIONS_FILE), out.join(JUDGED_FILE));
-    if wants("infer") {
-        let mut rows = choose(read_rows(&path("rows"))?, matches)?;
+    if let Some(mut rows) = rows {
         let counts = infer::infer(matches, &mut rows, &out, stop)?;
         write_rows(&predictions, &rows)?;
         print_counts("infer", &counts, &predictions);
     }
-    if wants("judge") {
+    if let Some(judge) = judge {
         let mut rows = read_step(&predictions, "infer")?;
-        let (counts, who) = judge(matches, &mut rows, &out)?;
+        let (counts, who) = judge.judge(&mut rows, stop)?;
         write_rows(&judged, &rows)?;
         fs_err::write(out.join("judge.txt"), format!("{who}\n"))?;
         print_counts("judge", &counts, &judged);
@@ -115,7 +120,7 @@ pub(super) fn evaluate_bench(matches: &ArgMatches, stop: &AtomicBool) -> Result<
         let seed = matches.get_one::<u64>("seed").copied().unwrap_or_default();
         let scores = bench::aggregate(&rows, Bootstrap { resamples: number("resamples"), seed })?;
         let who = fs_err::read_to_string(out.join("judge.txt")).unwrap_or_default();
-        let report = as_json(&scores, who.trim(), &rows);
+        let report = as_json(&scores, who.trim());
         fs_err::write(out.join(SCORES_FILE), format!("{report:#}\n"))?;
         println!("{}", bench::to_text(&scores));
         println!("judge: {}", who.trim());
@@ -129,6 +134,15 @@ fn read_step(path: &Path, step: &str) -> Result<Vec<BenchRow>> {
         return Err(error.hint(format!("run with --step {step} first, or without --step")).into());
     }
     Ok(read_rows(path)?)
+}
+
+fn rows_to_infer(matches: &ArgMatches) -> Result<Vec<BenchRow>> {
+    let path = matches.get_one::<PathBuf>("rows");
+    let path = path.ok_or_else(|| {
+        UserError::new("--rows is missing")
+            .hint("a row file, or a folder of *_test.jsonl; --step judge|score need none")
+    })?;
+    choose(read_rows(path)?, matches)
 }
 
 /// The rows of the wanted domains, the first of each.
@@ -173,26 +187,54 @@ fn parameters(matches: &ArgMatches) -> Parameters {
     }
 }
 
-/// Judges, and says who did.
-fn judge(matches: &ArgMatches, rows: &mut [BenchRow], out: &Path) -> Result<(Counts, String)> {
-    let url = matches.get_one::<String>("judge").map(String::as_str);
-    let url = url.ok_or_else(|| UserError::new("--judge is missing").hint("an endpoint's URL, or `builtin`"))?;
-    if url == "builtin" {
-        return Ok((judge_rows_builtin(rows), "built-in rules; this is no score of the benchmark".into()));
+/// Who judges.
+enum JudgeSetup {
+    Builtin,
+    Model(Box<ModelJudge>),
+}
+
+/// A model as a judge.
+struct ModelJudge {
+    client: Endpoint,
+    name: String,
+    prompts: JudgePrompts,
+    parameters: Parameters,
+    attempts: u32,
+}
+
+impl JudgeSetup {
+    fn new(matches: &ArgMatches, out: &Path) -> Result<Self> {
+        let url = matches.get_one::<String>("judge").map(String::as_str);
+        let url = url.ok_or_else(|| UserError::new("--judge is missing").hint("an endpoint's URL, or `builtin`"))?;
+        if url == "builtin" {
+            return Ok(JudgeSetup::Builtin);
+        }
+        let name = matches.get_one::<String>("judge-model");
+        let name =
+            name.ok_or_else(|| UserError::new("--judge-model is missing").hint("the judge's name at the endpoint"))?;
+        Ok(JudgeSetup::Model(Box::new(ModelJudge {
+            prompts: judge_prompts(matches)?,
+            client: endpoint(matches, url, name, "judge-key-env", out, "judge")?,
+            name: name.clone(),
+            parameters: parameters(matches),
+            attempts: matches.get_one::<u32>("attempts").copied().unwrap_or(3),
+        })))
     }
-    let model = matches.get_one::<String>("judge-model");
-    let model =
-        model.ok_or_else(|| UserError::new("--judge-model is missing").hint("the judge's name at the endpoint"))?;
-    let prompts = judge_prompts(matches)?;
-    let client = endpoint(matches, url, model, "judge-key-env", out, "judge")?;
-    let attempts = matches.get_one::<u32>("attempts").copied().unwrap_or(3);
-    let progress = Progress::new("judge");
-    let mut hear = |done: u64, total: u64| progress.update(done, total);
-    let parameters = parameters(matches);
-    let counts = runtime()?.block_on(judge_rows(&client, rows, &prompts, &parameters, attempts, &mut hear));
-    let whose =
-        if prompts.is_ours() { "our prompts, not comparable with published scores" } else { "prompts as given" };
-    Ok((counts, format!("{model}; {whose}")))
+
+    /// Judges, and says who did.
+    fn judge(&self, rows: &mut [BenchRow], stop: &AtomicBool) -> Result<(Counts, String)> {
+        let ModelJudge { client, name, prompts, parameters, attempts } = match self {
+            JudgeSetup::Builtin => {
+                return Ok((judge_rows_builtin(rows), "built-in rules; this is no score of the benchmark".into()));
+            }
+            JudgeSetup::Model(judge) => judge.as_ref(),
+        };
+        let domains: BTreeSet<String> = rows.iter().filter_map(|row| row.known_domain().map(String::from)).collect();
+        let progress = Progress::new("judge");
+        let mut hear = |done: u64, total: u64| progress.update(done, total);
+        let counts = unless_stopped(judge_rows(client, rows, prompts, parameters, *attempts, &mut hear), stop)?;
+        Ok((counts, format!("{name}; {}", prompts.whose(&domains))))
+    }
 }
 
 fn judge_prompts(matches: &ArgMatches) -> Result<JudgePrompts> {
@@ -226,8 +268,20 @@ fn judge_prompts(matches: &ArgMatches) -> Result<JudgePrompts> {
     Ok(prompts)
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")
+/// Work that asks an endpoint, until it is done or a signal came. What was answered by then is in the cache.
+fn unless_stopped<T>(work: impl Future<Output = T>, stop: &AtomicBool) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    let stopped = async {
+        while !stop.load(Ordering::Relaxed) {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    runtime.block_on(async {
+        tokio::select! {
+            done = work => Ok(done),
+            () = stopped => bail!("stopped; what was answered is kept, the same command goes on from there"),
+        }
+    })
 }
 
 fn print_counts(step: &str, counts: &Counts, path: &Path) {
@@ -235,27 +289,10 @@ fn print_counts(step: &str, counts: &Counts, path: &Path) {
     eprintln!("{step}: {}; written to {}", counts.join(", "), path.display());
 }
 
-/// Why rows failed, by their message up to the first colon.
-fn failures(rows: &[BenchRow]) -> BTreeMap<String, u64> {
-    let mut counts = BTreeMap::new();
-    for row in rows {
-        let failed = row.fields().get("failed");
-        if failed == Some(&bench::Value::Float(0.0)) {
-            continue;
-        }
-        let message = row.fields().get("error_message").and_then(bench::Value::as_text).unwrap_or("not judged");
-        let reason = message.split(':').next().unwrap_or_default().to_string();
-        *counts.entry(reason).or_default() += 1;
-    }
-    counts
-}
-
-fn as_json(scores: &BenchScores, judge: &str, rows: &[BenchRow]) -> Value {
+fn as_json(scores: &BenchScores, judge: &str) -> Value {
     let interval = |found: &Option<worldloom_judge::Interval>| json!(found);
     let domain = |domain: &bench::DomainScores| {
-        let columns = domain.scores.map(|scores| {
-            COLUMNS.iter().map(|column| column.to_string()).zip(scores).collect::<BTreeMap<String, f64>>()
-        });
+        let columns = domain.scores.map(|scores| COLUMNS.into_iter().zip(scores).collect::<BTreeMap<&str, f64>>());
         json!({
             "domain": domain.domain,
             "valid": domain.valid,
@@ -272,12 +309,52 @@ fn as_json(scores: &BenchScores, judge: &str, rows: &[BenchRow]) -> Value {
         "pooled": scores.pooled,
         "pooled_interval": interval(&scores.pooled_interval),
         "macro": scores.macro_mean,
+        "macro_interval": interval(&scores.macro_interval),
+        "macro_scores": COLUMNS.into_iter().zip(scores.macro_columns).collect::<BTreeMap<&str, Option<f64>>>(),
         "left_out": scores.left_out,
         "failures_as_0_pooled": scores.strict_pooled,
+        "failures_as_0_pooled_interval": interval(&scores.strict_pooled_interval),
         "failures_as_0_macro": scores.strict_macro,
+        "failures_as_0_macro_interval": interval(&scores.strict_macro_interval),
         "total": scores.total,
         "valid": scores.valid,
         "failed": scores.failed(),
-        "failures": failures(rows),
+        "failures": scores.failures,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use worldloom_judge::bench::infer_rows;
+    use worldloom_judge::endpoint::scripted::{Answer, Server};
+
+    use super::*;
+
+    #[test]
+    fn a_signal_ends_what_waits_for_an_endpoint_and_keeps_what_was_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let raised = stop.clone();
+        let server = Server::start(move |seen| match seen.body.to_string().contains("hangs") {
+            true => {
+                raised.store(true, Ordering::Relaxed);
+                Answer::Silence
+            }
+            false => Answer::chat("fig"),
+        });
+        let server = server.unwrap();
+        let row = |text: &str| {
+            let row = format!("{{\"task\": \"mcp\", \"prompt\": [\"{text}\"], \"response\": [\"\"], \"turn_idx\": 1}}");
+            BenchRow::parse(&row).unwrap()
+        };
+        let mut config = server.config("m");
+        config.concurrency = 1;
+        let client = Endpoint::new(config, None).unwrap().with_cache(&folder.path().join("cache")).unwrap();
+        let mut rows = [row("answers"), row("hangs")];
+        let stopped = unless_stopped(infer_rows(&client, &mut rows, &Parameters::default(), &mut |_, _| ()), &stop);
+        assert!(stopped.unwrap_err().to_string().starts_with("stopped"));
+        assert_eq!(fs_err::read_dir(folder.path().join("cache")).unwrap().count(), 1);
+    }
 }
