@@ -37,7 +37,7 @@ pub use guard::{GuardConfig, Hack, inspect};
 pub use leak::{Leak, copied, leak};
 pub use metrics::{Metrics, measure};
 pub use next_state::{Form, change_f1, change_f1_of, is_same_state, units};
-pub use observed::{Observed, error_class, observe};
+pub use observed::{Observed, observe};
 pub use reward::{
     Mixing, NamedReward, RewardConfig, RewardParts, Unavailable, Verdict, judge_completion, judge_extraction,
 };

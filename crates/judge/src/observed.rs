@@ -1,15 +1,14 @@
 //! What code can say of a prediction beside the truth, without a judge.
 //!
-//! A *unit* is what an observation of its kind is made of: a line of text, a node of a tree (a line without its
-//! indentation), a leaf of a JSON document with its path, an added or removed line of a diff. Where the screen before is
-//! known, units that were on it already and stay are left out: copying a page is no achievement.
+//! What an observation is made of are the *units* of [next-state matching](crate::units()): lines of text, nodes of a tree
+//! under those above them, leaves of a JSON document by their path, changed lines of a diff by their file. Where the
+//! screen before is known, units that were on it already and stay are left out: copying a page is no achievement.
 
-use std::collections::HashMap;
-
-use serde_json::Value;
 use worldloom_schema::ObservationKind;
 
-use crate::text::{LineF1, comparable, lines, normalised_match};
+use crate::next_state::{self, Form};
+use crate::text::{LineF1, normalised_match};
+use crate::verify::ErrorClass;
 
 /// The figures of one prediction.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,21 +19,27 @@ pub struct Observed {
     pub no_change: Option<bool>,
     /// Whether both show the same class of error, or both none.
     pub error_class: bool,
-    /// Whether the prediction is of the kind that it should be: JSON that parses, a tree with nodes, a diff with hunks.
+    /// Where the truth is an error: whether the prediction is one of its class. None elsewhere.
+    pub error_recall: Option<bool>,
+    /// Whether the prediction is of the kind that it should be: JSON that parses, a tree with nodes, a diff with changes.
     pub is_valid: bool,
     /// The shorter length over the longer, in characters; 1 for two empty texts.
     pub length_ratio: f64,
 }
 
 impl Observed {
-    /// Of a completion without a prediction.
-    pub const FAULT: Observed = Observed {
-        units: Some(LineF1 { precision: 0.0, recall: 0.0, f1: 0.0 }),
-        no_change: None,
-        error_class: false,
-        is_valid: false,
-        length_ratio: 0.0,
-    };
+    /// Of a completion without a prediction: a miss in every figure that the turn has.
+    pub fn fault(kind: ObservationKind, before: Option<&str>, truth: &str) -> Self {
+        let stays = screen(kind, before).is_some_and(|screen| normalised_match(screen, truth));
+        Observed {
+            units: Some(LineF1 { precision: 0.0, recall: 0.0, f1: 0.0 }),
+            no_change: stays.then_some(false),
+            error_class: false,
+            error_recall: (ErrorClass::of(truth) != ErrorClass::None).then_some(false),
+            is_valid: false,
+            length_ratio: 0.0,
+        }
+    }
 
     /// Name and value of each figure that there is.
     pub fn named(&self) -> Vec<(&'static str, f64)> {
@@ -48,19 +53,22 @@ impl Observed {
             named.extend([("unit_precision", precision), ("unit_recall", recall), ("unit_f1", f1)]);
         }
         named.extend(self.no_change.map(|no_change| ("no_change", share(no_change))));
+        named.extend(self.error_recall.map(|error_recall| ("error_recall", share(error_recall))));
         named
     }
 }
 
 /// Compares a prediction with the truth; `before` is the observation that stood before, where there was one.
 pub fn observe(kind: ObservationKind, before: Option<&str>, truth: &str, prediction: &str) -> Observed {
-    let screen = before.filter(|_| kind == ObservationKind::Tree);
+    let screen = screen(kind, before);
     let stays = screen.is_some_and(|screen| normalised_match(screen, truth));
     let lengths = (truth.chars().count(), prediction.chars().count());
+    let errors = (ErrorClass::of(truth), ErrorClass::of(prediction));
     Observed {
         units: changed_units(kind, screen, truth, prediction),
         no_change: screen.filter(|_| stays).map(|screen| normalised_match(screen, prediction)),
-        error_class: error_class(truth) == error_class(prediction),
+        error_class: errors.0 == errors.1,
+        error_recall: (errors.0 != ErrorClass::None).then_some(errors.0 == errors.1),
         is_valid: is_valid(kind, truth, prediction),
         length_ratio: match lengths {
             (0, 0) => 1.0,
@@ -69,113 +77,37 @@ pub fn observe(kind: ObservationKind, before: Option<&str>, truth: &str, predict
     }
 }
 
+/// The screen before, of those kinds that are screens.
+fn screen(kind: ObservationKind, before: Option<&str>) -> Option<&str> {
+    before.filter(|_| kind == ObservationKind::Tree)
+}
+
 fn changed_units(kind: ObservationKind, screen: Option<&str>, truth: &str, prediction: &str) -> Option<LineF1> {
-    let (truth, prediction) = (units(kind, truth), units(kind, prediction));
-    let Some(screen) = screen else { return Some(agreement(&counts(&truth), &counts(&prediction))) };
-    // What is new counts, and so does what is gone.
-    let before = counts(&units(kind, screen));
-    let (truth, prediction) = (changes(&before, &counts(&truth)), changes(&before, &counts(&prediction)));
-    (!(truth.is_empty() && prediction.is_empty())).then(|| agreement(&truth, &prediction))
+    let form = form(kind);
+    let (truth, prediction) = (next_state::units(form, truth), next_state::units(form, prediction));
+    let Some(screen) = screen else { return Some(next_state::agreement(&truth, &prediction)) };
+    let before = next_state::units(form, screen);
+    let (truth, prediction) = (next_state::change(&before, &truth), next_state::change(&before, &prediction));
+    (!(truth.is_empty() && prediction.is_empty())).then(|| next_state::agreement(&truth, &prediction))
 }
 
-type Counts = HashMap<String, u64>;
-
-fn counts(units: &[String]) -> Counts {
-    let mut counts = Counts::new();
-    units.iter().for_each(|unit| *counts.entry(unit.clone()).or_default() += 1);
-    counts
-}
-
-/// Units that came (`+`) and went (`-`).
-fn changes(before: &Counts, after: &Counts) -> Counts {
-    let count = |counts: &Counts, unit: &String| counts.get(unit).copied().unwrap_or(0);
-    let came = after.iter().map(|(unit, n)| (format!("+{unit}"), n.saturating_sub(count(before, unit))));
-    let went = before.iter().map(|(unit, n)| (format!("-{unit}"), n.saturating_sub(count(after, unit))));
-    came.chain(went).filter(|(_, n)| *n > 0).collect()
-}
-
-fn agreement(truth: &Counts, prediction: &Counts) -> LineF1 {
-    let (num_truth, num_prediction): (u64, u64) = (truth.values().sum(), prediction.values().sum());
-    if num_truth == 0 || num_prediction == 0 {
-        let agreement = if num_truth == num_prediction { 1.0 } else { 0.0 };
-        return LineF1 { precision: agreement, recall: agreement, f1: agreement };
-    }
-    let common = prediction.iter().map(|(unit, n)| (*n).min(truth.get(unit).copied().unwrap_or(0))).sum::<u64>() as f64;
-    LineF1 {
-        precision: common / num_prediction as f64,
-        recall: common / num_truth as f64,
-        f1: 2.0 * common / (num_truth + num_prediction) as f64,
-    }
-}
-
-fn units(kind: ObservationKind, text: &str) -> Vec<String> {
-    let comparable = comparable(text);
-    let all = || lines(&comparable).map(String::from).collect();
+fn form(kind: ObservationKind) -> Form {
     match kind {
-        ObservationKind::Json => match serde_json::from_str::<Value>(text) {
-            Ok(value) => {
-                let mut leaves = Vec::new();
-                add_leaves(&value, String::new(), &mut leaves);
-                leaves
-            }
-            Err(_) => all(),
-        },
-        ObservationKind::Tree => {
-            lines(&comparable).map(str::trim).filter(|node| !node.is_empty()).map(String::from).collect()
-        }
-        ObservationKind::Diff => lines(&comparable).filter(|line| is_change(line)).map(String::from).collect(),
-        ObservationKind::Text | ObservationKind::Image => all(),
+        ObservationKind::Json => Form::Json,
+        ObservationKind::Tree => Form::Tree,
+        ObservationKind::Diff => Form::Diff,
+        ObservationKind::Text | ObservationKind::Image => Form::Text,
     }
-}
-
-fn add_leaves(value: &Value, path: String, leaves: &mut Vec<String>) {
-    match value {
-        Value::Object(fields) if !fields.is_empty() => {
-            fields.iter().for_each(|(key, value)| add_leaves(value, format!("{path}.{key}"), leaves));
-        }
-        Value::Array(items) if !items.is_empty() => {
-            items.iter().enumerate().for_each(|(at, item)| add_leaves(item, format!("{path}[{at}]"), leaves));
-        }
-        leaf => leaves.push(format!("{path}={leaf}")),
-    }
-}
-
-fn is_change(line: &str) -> bool {
-    line.starts_with(['+', '-']) && !line.starts_with("+++") && !line.starts_with("---")
-}
-
-/// Classes of errors by the words that environments use, the first that is found.
-const ERRORS: [(&str, &[&str]); 9] = [
-    ("not found", &["no such file", "not found", "does not exist", "cannot find", "unknown tool", "404"]),
-    (
-        "not allowed",
-        &["permission denied", "operation not permitted", "access denied", "forbidden", "unauthorized", "403"],
-    ),
-    ("exists", &["file exists", "already exists"]),
-    ("kind", &["is a directory", "not a directory", "directory not empty"]),
-    ("time", &["timed out", "timeout"]),
-    ("space", &["no space left", "quota exceeded", "out of memory"]),
-    (
-        "usage",
-        &["invalid option", "missing operand", "usage:", "invalid argument", "unrecognized option", "validation error"],
-    ),
-    ("syntax", &["syntax error", "unexpected token", "unexpected eof", "parse error"]),
-    ("other", &["traceback (most recent call last)", "error:", "exception", "failed", "fatal:"]),
-];
-
-/// The class of error that a text shows; none where it shows none.
-pub fn error_class(text: &str) -> Option<&'static str> {
-    let lower = text.to_lowercase();
-    ERRORS.iter().find(|(_, words)| words.iter().any(|word| lower.contains(word))).map(|(class, _)| *class)
 }
 
 fn is_valid(kind: ObservationKind, truth: &str, prediction: &str) -> bool {
     let parses = |text: &str| serde_json::from_str::<serde::de::IgnoredAny>(text).is_ok();
-    let has_changes = |text: &str| text.lines().any(is_change);
+    let has_changes = |text: &str| !next_state::units(Form::Diff, text).is_empty();
+    // A truth that does not keep to its kind holds nobody to it.
     match kind {
-        // A truth that does not keep to its kind holds nobody to it.
         ObservationKind::Json => parses(prediction) || !parses(truth),
         ObservationKind::Diff => has_changes(prediction) || !has_changes(truth),
+        ObservationKind::Tree if next_state::is_tree(truth) => next_state::is_tree(prediction),
         ObservationKind::Tree => !prediction.trim().is_empty() || truth.trim().is_empty(),
         ObservationKind::Text | ObservationKind::Image => true,
     }
@@ -196,7 +128,11 @@ mod tests {
         assert_eq!(f1(Json, None, r#"{"a": 1, "b": [2, 3]}"#, r#"{"b": [2, 4], "a": 1}"#), Some(2.0 / 3.0));
         assert_eq!(f1(Json, None, "no json", "no json"), Some(1.0));
         assert_eq!(f1(Tree, None, "root\n  [1] ok", "root\n    [1] ok"), Some(1.0));
-        assert_eq!(f1(Diff, None, "@@ -1 +1 @@\n-a\n+b", "--- x\n+++ y\n@@ -9 +9 @@\n-a\n+c"), Some(0.5));
+        let diff = "--- x\n+++ y\n@@ -1 +1 @@\n-a\n+b";
+        assert_eq!(f1(Diff, None, diff, &diff.replace("@@ -1 +1 @@", "@@ -9 +9 @@").replace("+b", "+c")), Some(0.5));
+        assert_eq!(f1(Diff, None, diff, &diff.replace("+++ y", "+++ z")), Some(0.0), "another file is another change");
+        let at = |second: &str| format!(r#"{{"made": "2026-11-29T10:00:{second}.123Z", "by": "ada"}}"#);
+        assert_eq!(f1(Json, None, &at("01"), &at("02")), Some(1.0), "what nobody can foresee is masked in leaves too");
     }
 
     #[test]
@@ -221,6 +157,36 @@ mod tests {
         assert!(!same("cat: x: No such file or directory", "cat: x: Permission denied"));
         assert!(!same("cat: x: Is a directory", "a.txt"));
         assert!(same("a.txt", ""));
+        assert!(same("size 1404, 4030 bytes", "size 7"), "a number that holds 404 is no error");
+        assert!(!same("HTTP 404", "size 1404"));
+    }
+
+    #[test]
+    fn errors_are_recalled_over_turns_that_are_errors() {
+        let recall = |truth, prediction| observe(ObservationKind::Text, None, truth, prediction).error_recall;
+        assert_eq!(recall("cat: x: No such file or directory", "bash: y: command not found"), Some(true));
+        assert_eq!(recall("cat: x: No such file or directory", "fig"), Some(false));
+        assert_eq!(recall("fig", "fig"), None, "two texts without an error say nothing of errors");
+        assert_eq!(recall("fig", "cat: x: Permission denied"), None);
+    }
+
+    #[test]
+    fn a_fault_is_a_miss_in_every_figure_that_the_turn_has() {
+        let names = |observed: Observed| observed.named().iter().map(|(name, _)| *name).collect::<Vec<_>>();
+        let screen = "Root 'a'\n  [1] button 'ok'\n  [2] field 'Permission denied'";
+        for (kind, before, truth) in [
+            (ObservationKind::Tree, Some(screen), screen),
+            (ObservationKind::Tree, Some("Root 'b'"), screen),
+            (ObservationKind::Text, Some("a"), "a"),
+        ] {
+            let fault = Observed::fault(kind, before, truth);
+            assert!(fault.named().iter().all(|(_, value)| *value == 0.0), "{fault:?}");
+            let mut others = names(observe(kind, before, truth, "x"));
+            others.sort_unstable();
+            let mut found = names(fault);
+            found.sort_unstable();
+            assert_eq!(found, others, "{kind:?}");
+        }
     }
 
     #[test]
@@ -229,6 +195,9 @@ mod tests {
         assert!(json("{}", "[1]").is_valid && !json("{}", "{").is_valid && json("oops", "{").is_valid);
         assert_eq!(json("ab", "abcd").length_ratio, 0.5);
         assert_eq!(json("", "").length_ratio, 1.0);
-        assert_eq!(Observed::FAULT.named().len(), 6);
+        let tree = |truth, prediction| observe(ObservationKind::Tree, None, truth, prediction).is_valid;
+        let screen = "Root 'a'\n  [1] button 'ok'\n  [2] field 'x'";
+        assert!(tree(screen, screen) && !tree(screen, "some words") && !tree(screen, "a b\n  c d\ne f\ng"));
+        assert!(tree("[1] ok", "anything") && !tree("[1] ok", " "), "a truth that is no tree asks for none");
     }
 }

@@ -12,10 +12,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub(crate) use tree::looks_like_one as is_tree;
 pub(crate) use tree::paths as tree_paths;
 
 use crate::rubric::JudgeQuery;
-use crate::text::{comparable, lines};
+use crate::text::{LineF1, comparable, lines};
 
 /// The kind of an observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -118,12 +119,22 @@ pub fn change_f1(before: &str, truth: &str, prediction: &str) -> f64 {
     let form = Form::of(truth);
     let before = units(form, before);
     let (truth, prediction) = (change(&before, &units(form, truth)), change(&before, &units(form, prediction)));
-    let size = |change: &BTreeMap<String, usize>| change.values().sum::<usize>();
-    if size(&truth) + size(&prediction) == 0 {
-        return 1.0;
+    agreement(&truth, &prediction).f1
+}
+
+/// Precision, recall and F1 of units, as multisets. Nothing against nothing agrees fully, against something not at all.
+pub(crate) fn agreement(truth: &BTreeMap<String, usize>, prediction: &BTreeMap<String, usize>) -> LineF1 {
+    let (num_truth, num_prediction): (usize, usize) = (truth.values().sum(), prediction.values().sum());
+    if num_truth == 0 || num_prediction == 0 {
+        let agreement = if num_truth == num_prediction { 1.0 } else { 0.0 };
+        return LineF1 { precision: agreement, recall: agreement, f1: agreement };
     }
     let common: usize = truth.iter().map(|(unit, &count)| count.min(prediction.get(unit).copied().unwrap_or(0))).sum();
-    2.0 * common as f64 / (size(&truth) + size(&prediction)) as f64
+    LineF1 {
+        precision: common as f64 / num_prediction as f64,
+        recall: common as f64 / num_truth as f64,
+        f1: 2.0 * common as f64 / (num_truth + num_prediction) as f64,
+    }
 }
 
 /// The same against the last observation of a query's history.
@@ -133,7 +144,7 @@ pub fn change_f1_of(query: &JudgeQuery<'_>) -> f64 {
 }
 
 /// What is new, marked `+`, and what is gone, marked `-`.
-fn change(before: &BTreeMap<String, usize>, after: &BTreeMap<String, usize>) -> BTreeMap<String, usize> {
+pub(crate) fn change(before: &BTreeMap<String, usize>, after: &BTreeMap<String, usize>) -> BTreeMap<String, usize> {
     let mut change = BTreeMap::new();
     for (mark, one, other) in [("+", after, before), ("-", before, after)] {
         for (unit, &count) in one {

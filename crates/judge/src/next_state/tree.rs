@@ -18,7 +18,7 @@ static IDS: LazyLock<Regex> =
 static TAG: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\s*</?[A-Za-z][\w.:-]*(?:\s[^<>]*)?/?>"));
 
 /// Three lines or more, indented, most of them nodes or all of them tags.
-pub(super) fn looks_like_one(text: &str) -> bool {
+pub(crate) fn looks_like_one(text: &str) -> bool {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     if lines.len() < 3 {
         return false;

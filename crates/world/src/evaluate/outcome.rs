@@ -37,7 +37,7 @@ pub(super) fn measure_answers(judge: &dyn Judge, turns: &EvaluationTurns, answer
         let confidence = answer.confidence;
         let outcome = match answer.prediction {
             Ok(prediction) => measure_prediction(judge, turns, index, prediction, thinking),
-            Err(fault) => miss(fault.as_str(), answer.completion, thinking),
+            Err(fault) => miss(turns, index, fault.as_str(), answer.completion, thinking),
         };
         Outcome { confidence, ..outcome }
     };
@@ -60,9 +60,8 @@ fn measure_prediction(
     prediction: String,
     thinking: Option<String>,
 ) -> Outcome {
-    let turn = turns.turn(index);
+    let (turn, before) = (turns.turn(index), turns.before(index));
     let truth = &turn.observation;
-    let before = turns.history(index).last().map(|turn| turn.observation.as_str());
     let mut more = observe(turn.observation_kind, before, truth, &prediction).named();
     let extraction = Extraction::Observation(prediction.clone());
     let metrics = turns.with_context(index, |context| measure(judge, context, truth, &extraction));
@@ -84,7 +83,9 @@ fn measure_prediction(
 }
 
 /// No usable prediction: nothing in every measure.
-fn miss(fault: &'static str, text: String, thinking: Option<String>) -> Outcome {
+fn miss(turns: &EvaluationTurns, index: usize, fault: &'static str, text: String, thinking: Option<String>) -> Outcome {
+    let (turn, before) = (turns.turn(index), turns.before(index));
+    let observed = Observed::fault(turn.observation_kind, before, &turn.observation);
     let dimensions = Dimension::ALL.map(|dimension| (dimension.as_str(), 0.0));
     Outcome {
         exact: false,
@@ -92,7 +93,7 @@ fn miss(fault: &'static str, text: String, thinking: Option<String>) -> Outcome 
         line_f1: 0.0,
         rubric: Some(0.0),
         fault: Some(fault),
-        more: Observed::FAULT.named().into_iter().chain(dimensions).collect(),
+        more: observed.named().into_iter().chain(dimensions).collect(),
         confidence: None,
         text,
         thinking,

@@ -103,6 +103,11 @@ impl EvaluationTurns {
         &self.episodes[turn.episode].turns[..turn.turn]
     }
 
+    /// The observation before it, where there is one.
+    pub(super) fn before(&self, index: usize) -> Option<&str> {
+        self.history(index).last().map(|turn| turn.observation.as_str())
+    }
+
     /// Calls `with` with what a judge may know of the turn.
     pub(super) fn with_context<T>(&self, index: usize, with: impl FnOnce(&JudgeContext<'_>) -> T) -> T {
         let episode = &self.episodes[self.turns[index].episode];
