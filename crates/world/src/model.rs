@@ -1,11 +1,12 @@
 //! A model that answers turns: prompt in, completion out, prediction read from it.
 
+use std::ops::Range;
 use std::path::Path;
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
-use worldloom_judge::{Extraction, OPEN_TAG, extract, extract_untagged};
-use worldloom_model::generate::{Completion, Generator, Limits, Request, Sampling};
+use worldloom_judge::{CLOSE_TAG, Extraction, OPEN_TAG, extract, extract_untagged};
+use worldloom_model::generate::{Generator, Limits, Request, Sampling};
 use worldloom_model::{Decoder, ModelConfig, Precision};
 use worldloom_render::{
     CPT_VERSION, FormSettings, PromptForm, PromptStyle, RL_VERSION, Refusal, Renderer, Tokenizer, plain_observation,
@@ -14,6 +15,7 @@ use worldloom_schema::Trajectory;
 use worldloom_train::{Purpose, split_seed};
 
 use crate::error::{Error, Result};
+use crate::stream::tokens_within;
 
 /// How a model is asked: as it was trained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,7 +94,8 @@ pub struct Answer {
     pub completion: String,
     /// The predicted observation, or why there is none.
     pub prediction: std::result::Result<String, Fault>,
-    /// `exp` of the mean log-prob of the completion's tokens; none where there was no completion.
+    /// `exp` of the mean log-prob of the predicted observation's tokens: without thinking, tags and the stop token. Of an
+    /// empty observation, of the tokens that close it. None where there is no prediction.
     pub confidence: Option<f64>,
 }
 
@@ -191,7 +194,8 @@ impl WorldModel {
         let groups = self.generator.generate(&requests, &mut |done, _| progress(failed + done, total))?;
         for (place, group) in places.into_iter().zip(groups) {
             let completion = group.into_iter().next().expect("one completion is asked for");
-            answers[place] = Some(self.read(&completion, asked)?);
+            let log_probs = (&completion.tokens[..], &completion.log_probs[..]);
+            answers[place] = Some(Answer::of_tokens(&self.renderer, log_probs, completion.stopped, asked)?);
         }
         progress(total, total);
         Ok(answers.into_iter().map(|answer| answer.expect("every question has a fault or a completion")).collect())
@@ -224,14 +228,6 @@ impl WorldModel {
             sampling: Sampling::plain(max_new_tokens, decoding.temperature, stop_ids.to_vec()),
         }))
     }
-
-    fn read(&self, completion: &Completion, asked: Asked) -> Result<Answer> {
-        let text = self.renderer.completion_text(&completion.tokens)?;
-        let answer = Answer::read(text, completion.stopped, asked);
-        let log_probs = completion.log_probs.iter().map(|log_prob| f64::from(*log_prob));
-        let mean = log_probs.sum::<f64>() / completion.log_probs.len() as f64;
-        Ok(Answer { confidence: Some(mean.exp()).filter(|confidence| confidence.is_finite()), ..answer })
-    }
 }
 
 impl Answer {
@@ -248,9 +244,46 @@ impl Answer {
         Answer { completion, prediction, confidence: None }
     }
 
+    /// Reads a completion of tokens and their log-probs, and how sure the model was of its prediction.
+    pub fn of_tokens(
+        renderer: &Renderer,
+        (tokens, log_probs): (&[u32], &[f32]),
+        stopped: bool,
+        asked: Asked,
+    ) -> Result<Self> {
+        let answer = Answer::read(renderer.completion_text(tokens)?, stopped, asked);
+        let Ok(observation) = &answer.prediction else { return Ok(answer) };
+        let range = observation_range(&answer.completion, observation, asked);
+        let places = tokens_within(renderer.tokenizer(), tokens, &renderer.stop_tokens(), &range)?;
+        let chosen = places.iter().filter_map(|place| log_probs.get(*place));
+        let mean = chosen.map(|log_prob| f64::from(*log_prob)).sum::<f64>() / places.len() as f64;
+        Ok(Answer { confidence: Some(mean.exp()).filter(|confidence| confidence.is_finite()), ..answer })
+    }
+
     /// No completion, and why.
     pub fn none(fault: Fault) -> Self {
         Answer { completion: String::new(), prediction: Err(fault), confidence: None }
+    }
+}
+
+/// Where the observation stands in its completion, in bytes; of an empty one, what closes it. The byte after the text
+/// stands for the stop token.
+fn observation_range(completion: &str, observation: &str, asked: Asked) -> Range<usize> {
+    let opened = match asked {
+        Asked::Plain => completion.len() - plain_observation(completion).len(),
+        Asked::Tagged => completion.rfind(OPEN_TAG).map_or(0, |open| open + OPEN_TAG.len()),
+    };
+    let inner = &completion[opened..];
+    match (asked, observation.is_empty()) {
+        (Asked::Plain, false) => opened..completion.len(),
+        (Asked::Plain, true) => completion.len()..completion.len() + 1,
+        (Asked::Tagged, false) => {
+            let start = opened + usize::from(inner.starts_with('\n'));
+            start..start + observation.len()
+        }
+        (Asked::Tagged, true) => {
+            opened..inner.find(CLOSE_TAG).map_or(completion.len(), |close| opened + close + CLOSE_TAG.len())
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! From sampled tokens to text as it grows, up to the first stop text.
 
+use std::ops::Range;
+
 use worldloom_render::Tokenizer;
 
 use crate::error::Result;
@@ -78,6 +80,42 @@ impl TextStream {
         let rest = self.held.split_off(self.held.len() - kept);
         std::mem::replace(&mut self.held, rest)
     }
+}
+
+/// Places of the tokens whose text overlaps a range of bytes of the whole text. Tokens that share a character share its
+/// bytes; a stop token at the end stands at the byte after the text.
+pub(crate) fn tokens_within(
+    tokenizer: &Tokenizer,
+    tokens: &[u32],
+    stops: &[u32],
+    range: &Range<usize>,
+) -> Result<Vec<usize>> {
+    let mut stream = TextStream::new(tokenizer.clone(), Vec::new());
+    let (mut within, mut waiting, mut end) = (Vec::new(), Vec::new(), 0);
+    let mut come = |waiting: &mut Vec<usize>, len: usize| {
+        let start = end;
+        end += len;
+        if start < range.end && range.start < end {
+            within.append(waiting);
+        }
+        waiting.clear();
+    };
+    for (place, token) in tokens.iter().enumerate() {
+        let is_stop = place + 1 == tokens.len() && stops.contains(token);
+        let text = if is_stop { stream.finish()? } else { stream.push(*token)? };
+        if is_stop {
+            come(&mut waiting, text.len());
+            waiting.push(place);
+            come(&mut waiting, 1);
+        } else {
+            waiting.push(place);
+            if !text.is_empty() {
+                come(&mut waiting, text.len());
+            }
+        }
+    }
+    come(&mut waiting, stream.finish()?.len());
+    Ok(within)
 }
 
 /// Splits text as it grows into thinking and the answer: a `<think>` block that opens the text, and what follows it.

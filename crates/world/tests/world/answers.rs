@@ -104,3 +104,43 @@ fn a_loaded_model_is_asked_in_the_form_of_its_record_unless_told_otherwise() {
         assert_eq!(asked_of(&said, asked), tokens(&workplace.renderer(), asked));
     }
 }
+
+#[test]
+fn confidence_is_that_of_the_predicted_observation_alone() {
+    let workplace = Workplace::new();
+    let renderer = workplace.renderer();
+    let stop = renderer.stop_tokens()[0];
+    // What stands before the observation, the observation, and what closes it: each with its own log-prob.
+    let confidence = |before: &str, observation: &str, after: &str, log_probs: [f32; 2], asked, stopped| {
+        let [of_observation, of_closing] = log_probs;
+        let (mut tokens, mut found): (Vec<u32>, Vec<f32>) = Default::default();
+        for (text, log_prob) in [(before, -9.0), (observation, of_observation), (after, of_closing)] {
+            let encoded = renderer.tokenizer().encode_trusted(text).unwrap();
+            found.extend(vec![log_prob; encoded.len()]);
+            tokens.extend(encoded);
+        }
+        tokens.push(stop);
+        found.push(if after.is_empty() { of_closing } else { -9.0 });
+        let answer = Answer::of_tokens(&renderer, (&tokens, &found), stopped, asked).unwrap();
+        assert!(!stopped || answer.prediction.as_deref() == Ok(observation), "{answer:?}");
+        answer.confidence
+    };
+    let near = |found: Option<f64>, log_prob: f64| {
+        let found = found.unwrap();
+        assert!((found - log_prob.exp()).abs() < 1e-9, "{found} and not {}", log_prob.exp());
+    };
+    let thought = "<think>\ncwd: ~\n</think>\n<predicted_observation>";
+    let opened = format!("{thought}\n");
+    let closed = "\n</predicted_observation>";
+    for observation in ["a.txt\nb.txt", "héllo 👍🏽", "x"] {
+        near(confidence(&opened, observation, closed, [-0.5, -9.0], Asked::Tagged, true), -0.5);
+        near(confidence("", observation, "", [-0.5, -9.0], Asked::Plain, true), -0.5);
+    }
+    near(confidence(thought, "", &format!("\n{closed}"), [-9.0, -0.25], Asked::Tagged, true), -0.25);
+    near(confidence("", "", "", [-9.0, -0.25], Asked::Plain, true), -0.25);
+    assert_eq!(
+        confidence(&opened, "a.txt", closed, [-0.5, -0.5], Asked::Tagged, false),
+        None,
+        "no prediction, no confidence"
+    );
+}
