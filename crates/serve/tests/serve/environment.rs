@@ -58,7 +58,7 @@ async fn an_episode_over_the_socket_is_reset_stepped_seen_and_written() {
         (&json!(""), &json!(null), &json!(false))
     );
     let step = client.ask(r#"{"type": "step", "data": {"text": "touch y"}}"#).await;
-    assert_eq!(step["data"]["observation"]["flags"], json!(["perturbation:timeout"]));
+    assert_eq!(step["data"]["observation"]["flags"], json!(["perturbation:timeout", "perturbation:timeout:unmet"]));
     assert_eq!(step["data"]["done"], true);
     let over = client.ask(r#"{"type": "step", "data": {"text": "ls"}}"#).await;
     assert_eq!((over["type"].as_str(), over["data"]["code"].as_str()), (Some("error"), Some("EXECUTION_ERROR")));

@@ -47,7 +47,8 @@ pub struct Step {
     pub thinking: Option<String>,
     /// The completion as it came.
     pub completion: String,
-    /// What was done to the turn, such as `perturbation:timeout` or `leak:answer`.
+    /// What was done to the turn, such as `perturbation:timeout` or `leak:answer`; `perturbation:timeout:unmet` where it
+    /// was asked for and the observation does not show it.
     pub flags: Vec<String>,
     /// Whether the episode has reached its last turn.
     pub is_done: bool,
@@ -135,7 +136,7 @@ impl Episode {
         let mut trajectory = self.trajectory_with(perturbation);
         trajectory.turns.push(self.turn(action));
         let mut step = self.ask(engine, play, &trajectory, patience)?;
-        step.flags.extend(perturbation.map(|perturbation| format!("perturbation:{}", perturbation.as_str())));
+        step.flags = perturbation.map_or(Vec::new(), |perturbation| perturbation_flags(perturbation, &step));
         if let Ok(observation) = &step.observation {
             if self.scenario.leaks(number, action, observation) {
                 step.flags.push("leak:answer".into());
@@ -236,6 +237,13 @@ impl Episode {
             keep: None,
         }
     }
+}
+
+fn perturbation_flags(perturbation: Perturbation, step: &Step) -> Vec<String> {
+    let name = format!("perturbation:{}", perturbation.as_str());
+    let is_unmet = step.observation.as_ref().is_ok_and(|text| perturbation.is_met(text) == Some(false));
+    let unmet = is_unmet.then(|| format!("{name}:unmet"));
+    std::iter::once(name).chain(unmet).collect()
 }
 
 /// How the domain's agents write actions.

@@ -1,6 +1,7 @@
 //! Trouble on purpose: what a turn can be told to go wrong with.
 
 use serde::{Deserialize, Serialize};
+use worldloom_judge::verify::ErrorClass;
 
 /// A kind of trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -43,6 +44,18 @@ impl Perturbation {
         }
     }
 
+    /// Whether an observation shows the trouble, as far as its words can tell; none where they cannot: a page and a field
+    /// left out look like any other answer.
+    pub fn is_met(self, observation: &str) -> Option<bool> {
+        let class = ErrorClass::of(observation);
+        match self {
+            Perturbation::Error | Perturbation::PartialFailure => Some(class != ErrorClass::None),
+            Perturbation::Timeout => Some(class == ErrorClass::Timeout),
+            Perturbation::PermissionDenied => Some(class == ErrorClass::Denied),
+            Perturbation::Pagination | Perturbation::WithheldField => None,
+        }
+    }
+
     /// What the simulation is told for the turn.
     pub fn instruction(self) -> &'static str {
         match self {
@@ -80,4 +93,23 @@ pub struct When {
     /// On this share of the turns, drawn by the scenario's seed. Either this or `turn`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trouble_is_met_where_the_words_show_its_class() {
+        let met = |kind: Perturbation| {
+            ["fig", "timed out after 30 s", "cat: x: Permission denied", "2 of 3 copied, c: failed"]
+                .map(|observation| kind.is_met(observation))
+        };
+        let [yes, no] = [Some(true), Some(false)];
+        assert_eq!(met(Perturbation::Timeout), [no, yes, no, no]);
+        assert_eq!(met(Perturbation::PermissionDenied), [no, no, yes, no]);
+        assert_eq!(met(Perturbation::Error), [no, yes, yes, yes]);
+        assert_eq!(met(Perturbation::PartialFailure), [no, yes, yes, yes]);
+        assert_eq!((met(Perturbation::Pagination), met(Perturbation::WithheldField)), ([None; 4], [None; 4]));
+    }
 }
