@@ -65,41 +65,22 @@ pub(crate) fn command() -> Command {
 pub(super) fn simulate(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
     let _listening = listen();
     let mut session = Session::start(matches)?;
-    if matches.contains_id("agent") {
-        session.let_agent_play(matches, stop)?;
-        return match matches.get_one::<PathBuf>("save") {
-            Some(path) => session.save(path),
-            None => Ok(()),
-        };
-    }
-    let stdin = std::io::stdin();
-    session.is_interactive = stdin.is_terminal();
-    if session.is_interactive {
-        eprintln!("{} environment; :help lists what else can be typed", session.episode.scenario().domain);
-        if let Some(state) = &session.episode.scenario().initial_state {
-            eprintln!("state: {state}");
+    let played = match matches.contains_id("agent") {
+        true => session.let_agent_play(matches, stop),
+        false => session.read_lines(stop),
+    };
+    // What was played is saved, however it ended.
+    match (played, matches.get_one::<PathBuf>("save")) {
+        (played, None) => played,
+        (Ok(()), Some(path)) => session.save(path),
+        (Err(error), Some(path)) => {
+            if !session.episode.turns().is_empty()
+                && let Err(unsaved) = session.save(path)
+            {
+                eprintln!("the episode is not saved: {unsaved:#}");
+            }
+            Err(error)
         }
-    }
-    let mut lines = stdin.lock().lines();
-    loop {
-        session.prompt();
-        let Some(line) = lines.next() else { break };
-        if stop.load(Ordering::Relaxed) {
-            break;
-        }
-        let line = line.context("read the input")?;
-        let mut rest = || lines.next().transpose();
-        match session.line(&line, &mut rest) {
-            Ok(true) => {}
-            Ok(false) => break,
-            // A mistake in a line ends a session only where nobody can type another.
-            Err(error) if session.is_interactive => eprintln!("{error:#}"),
-            Err(error) => return Err(error),
-        }
-    }
-    match matches.get_one::<PathBuf>("save") {
-        Some(path) => session.save(path),
-        None => Ok(()),
     }
 }
 
@@ -132,6 +113,35 @@ impl Session {
             shows_thinking: matches.get_flag("thinking"),
             is_interactive: false,
         })
+    }
+
+    /// Until the input ends, or says so.
+    fn read_lines(&mut self, stop: &AtomicBool) -> Result<()> {
+        let stdin = std::io::stdin();
+        self.is_interactive = stdin.is_terminal();
+        if self.is_interactive {
+            eprintln!("{} environment; :help lists what else can be typed", self.episode.scenario().domain);
+            if let Some(state) = &self.episode.scenario().initial_state {
+                eprintln!("state: {state}");
+            }
+        }
+        let mut lines = stdin.lock().lines();
+        loop {
+            self.prompt();
+            let Some(line) = lines.next() else { return Ok(()) };
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            let line = line.context("read the input")?;
+            let mut rest = || lines.next().transpose();
+            match self.line(&line, &mut rest) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                // A mistake in a line ends a session only where nobody can type another.
+                Err(error) if self.is_interactive => eprintln!("{error:#}"),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     fn prompt(&self) {
