@@ -10,7 +10,7 @@ use rand::seq::index::sample;
 use rand::{SeedableRng, rngs::StdRng};
 use worldloom_record::Error;
 use worldloom_record::terminal::{
-    Episode, RecordConfig, RecordSummary, TurnClass, mask_volatile, record, replay, replay_in,
+    Episode, RecordConfig, RecordSummary, Sandbox, TurnClass, mask_volatile, record, replay, replay_in,
 };
 
 /// A folder for labs that the shell's account can reach.
@@ -203,6 +203,33 @@ fn the_shell_keeps_its_state_and_speaks_as_to_a_person() {
     let errors = "bash: foo: command not found\ncat: nope: No such file or directory\n\
                   bash: cd: nope: No such file or directory\n";
     assert_eq!(printed, ["", "1 fig a\n", errors, "y\n"]);
+}
+
+#[test]
+fn a_sandbox_keeps_its_state_and_leaves_nothing() {
+    let root = lab_root();
+    let mut sandbox = Sandbox::start(root.path(), 7, "ada", Duration::from_secs(20)).unwrap();
+    assert!(sandbox.home().ends_with("lab-07/ada"));
+    let printed = ["echo fig > f", "cat f; false", "exit", "echo after"].map(|command| sandbox.run(command));
+    let of = |at: usize| (printed[at].text.as_str(), printed[at].exit_code);
+    assert_eq!((of(0), of(1)), (("", Some(0)), ("fig\n", Some(1))));
+    assert_eq!((printed[2].exit_code, printed[3].exit_code), (None, None));
+    drop(sandbox);
+    assert_eq!(fs_err::read_dir(root.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn an_episode_with_its_sandbox_is_that_of_the_recording_and_prints_the_same_again() {
+    let root = lab_root();
+    let (all, _) = recorded(&config(root.path(), 3, 21, "log.jsonl"));
+    let (episode, mut sandbox) = Sandbox::with_episode(21, 2).unwrap();
+    assert_eq!((&episode.id, &episode.task, commands(&episode)), (&all[2].id, &all[2].task, commands(&all[2])));
+    assert!(episode.initial_state.starts_with(&format!("{} is empty", sandbox.home().display())));
+    for turn in episode.turns().unwrap() {
+        let printed = sandbox.run(&turn.command().unwrap());
+        assert_eq!(mask_volatile(&printed.text), mask_volatile(turn.observation));
+        assert_eq!(printed.exit_code, turn.metadata.exit_code);
+    }
 }
 
 /// Whether the path `word` leads above the home, from a folder that lies `depth` below it.

@@ -2,7 +2,9 @@
 //! environment answered to the same script.
 //!
 //! The other measures give the model the true history at every turn. Here it lives with what it said: a wrong listing
-//! stays wrong. The recorded episode is the replay in the real environment, as its actions are the script.
+//! stays wrong. Of a recorded episode the actions are the script, and its observations are what the real environment
+//! answers to it ([`play`]). Who has the real environment at hand plays any script inside the model ([`play_inside`]),
+//! performs its actions there, and lays one beside the other ([`compare`], [`summary`]).
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -14,7 +16,7 @@ use worldloom_schema::{Interval, ObservationKind, Trajectory};
 
 use crate::engine::Engine;
 use crate::episode::{Episode, Play, Scenario};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// What one script came to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,7 +52,16 @@ pub struct Horizon {
     pub played: Vec<Played>,
 }
 
-/// Plays the scripts, `threads` at a time; `progress` hears how many are done.
+/// One step as it was played.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Predicted {
+    /// What was done.
+    pub action: String,
+    /// What the model answered; none without a usable prediction.
+    pub observation: Option<String>,
+}
+
+/// Plays recorded scripts, `threads` at a time; `progress` hears how many are done.
 pub fn play(
     engine: &Engine,
     how: &Play,
@@ -60,28 +71,38 @@ pub fn play(
     threads: usize,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<Horizon> {
+    let one = |place: usize| play_one(engine, how, &trajectories[place], seed.wrapping_add(place as u64));
+    Ok(summary(play_each(trajectories.len(), threads, progress, &one)?, seed, resamples))
+}
+
+/// The outcomes of `one` for each number below `count`, `threads` at a time; the first error of them, if any.
+pub fn play_each<T: Send, E: Send>(
+    count: usize,
+    threads: usize,
+    progress: &(dyn Fn(u64, u64) + Sync),
+    one: &(dyn Fn(usize) -> std::result::Result<T, E> + Sync),
+) -> std::result::Result<Vec<T>, E> {
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let outcomes: Vec<Mutex<Option<Result<Played>>>> = trajectories.iter().map(|_| Mutex::new(None)).collect();
+    let outcomes: Vec<Mutex<Option<std::result::Result<T, E>>>> = (0..count).map(|_| Mutex::new(None)).collect();
     let work = || {
         loop {
             let place = next.fetch_add(1, Ordering::Relaxed);
-            let Some(trajectory) = trajectories.get(place) else { break };
-            let played = play_one(engine, how, trajectory, seed.wrapping_add(place as u64));
-            *outcomes[place].lock().unwrap_or_else(PoisonError::into_inner) = Some(played);
-            progress(done.fetch_add(1, Ordering::Relaxed) as u64 + 1, trajectories.len() as u64);
+            let Some(outcome) = outcomes.get(place) else { break };
+            let played = one(place);
+            *outcome.lock().unwrap_or_else(PoisonError::into_inner) = Some(played);
+            progress(done.fetch_add(1, Ordering::Relaxed) as u64 + 1, count as u64);
         }
     };
     std::thread::scope(|scope| {
         (0..threads.max(1)).for_each(|_| _ = scope.spawn(work));
     });
-    let outcomes = outcomes.into_iter().map(|outcome| outcome.into_inner().unwrap_or_else(PoisonError::into_inner));
-    let played: Vec<Played> = outcomes.flatten().collect::<Result<_>>()?;
-    Ok(summary(played, seed, resamples))
+    outcomes.into_iter().filter_map(|outcome| outcome.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
 }
 
-fn play_one(engine: &Engine, how: &Play, trajectory: &Trajectory, seed: u64) -> Result<Played> {
+/// The environment of a recorded episode, before its first turn.
+pub fn scenario_of(trajectory: &Trajectory, seed: u64) -> Scenario {
     let system = &trajectory.system;
-    let scenario = Scenario {
+    Scenario {
         task: system.task_description.clone(),
         tools: system.action_space.clone().map(serde_json::Value::String),
         initial_state: system.initial_state.clone(),
@@ -89,26 +110,52 @@ fn play_one(engine: &Engine, how: &Play, trajectory: &Trajectory, seed: u64) -> 
         control: system.simulation_instruction.iter().cloned().collect(),
         seed,
         ..Scenario::of(trajectory.domain)
-    };
-    let mut episode = Episode::start(scenario)?;
-    let (mut agrees, mut faults) = (Vec::new(), 0);
-    for turn in trajectory.turns.iter().filter(|turn| turn.observation_kind != ObservationKind::Image) {
-        let predicted = match turn.action.trim().is_empty() {
-            true => None,
-            false => episode.step(engine, how, &turn.action)?.observation.ok(),
-        };
-        agrees.push(predicted.as_deref().is_some_and(|predicted| normalised_match(&turn.observation, predicted)));
-        if predicted.is_none() {
-            // The script goes on, and the model remembers an action that nothing came of.
-            faults += 1;
-            episode.recall(&turn.action, "");
-        }
     }
-    let first_divergence = agrees.iter().position(|agrees| !agrees).map(|at| at as u64);
-    Ok(Played { trajectory_id: trajectory.trajectory_id.clone(), agrees, faults, first_divergence })
 }
 
-fn summary(played: Vec<Played>, seed: u64, resamples: usize) -> Horizon {
+/// Plays inside the model until `act`, which hears the step before, has no further action.
+pub fn play_inside<E: From<Error>>(
+    engine: &Engine,
+    how: &Play,
+    scenario: Scenario,
+    mut act: impl FnMut(Option<&Predicted>) -> std::result::Result<Option<String>, E>,
+) -> std::result::Result<Vec<Predicted>, E> {
+    let mut episode = Episode::start(scenario)?;
+    let mut steps: Vec<Predicted> = Vec::new();
+    while let Some(action) = act(steps.last())? {
+        let observation = match action.trim().is_empty() {
+            true => None,
+            false => episode.step(engine, how, &action)?.observation.ok(),
+        };
+        if observation.is_none() {
+            // The script goes on, and the model remembers an action that nothing came of.
+            episode.recall(&action, "");
+        }
+        steps.push(Predicted { action, observation });
+    }
+    Ok(steps)
+}
+
+/// The steps beside what the real environment answered to them; steps that it was not asked about are left out.
+pub fn compare<'a>(trajectory_id: &str, steps: &[Predicted], truths: impl IntoIterator<Item = &'a str>) -> Played {
+    let (mut agrees, mut faults) = (Vec::new(), 0);
+    for (step, truth) in steps.iter().zip(truths) {
+        agrees.push(step.observation.as_deref().is_some_and(|predicted| normalised_match(truth, predicted)));
+        faults += u64::from(step.observation.is_none());
+    }
+    let first_divergence = agrees.iter().position(|agrees| !agrees).map(|at| at as u64);
+    Played { trajectory_id: trajectory_id.into(), agrees, faults, first_divergence }
+}
+
+fn play_one(engine: &Engine, how: &Play, trajectory: &Trajectory, seed: u64) -> Result<Played> {
+    let turns = || trajectory.turns.iter().filter(|turn| turn.observation_kind != ObservationKind::Image);
+    let mut actions = turns().map(|turn| turn.action.clone());
+    let steps = play_inside(engine, how, scenario_of(trajectory, seed), |_| Ok::<_, Error>(actions.next()))?;
+    Ok(compare(&trajectory.trajectory_id, &steps, turns().map(|turn| turn.observation.as_str())))
+}
+
+/// What the scripts come to together; intervals resample whole episodes.
+pub fn summary(played: Vec<Played>, seed: u64, resamples: usize) -> Horizon {
     let share = |is_met: bool| if is_met { 1.0 } else { 0.0 };
     let each = |of: &dyn Fn(&Played) -> f64| -> Vec<(usize, f64)> {
         played.iter().enumerate().map(|(episode, played)| (episode, of(played))).collect()

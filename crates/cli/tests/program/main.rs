@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod form;
+mod played;
 mod road;
 mod support;
 mod teacher;

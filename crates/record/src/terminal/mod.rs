@@ -16,6 +16,7 @@ mod mask;
 mod note;
 mod output;
 mod policy;
+mod sandbox;
 mod session;
 mod shell;
 mod slots;
@@ -35,6 +36,7 @@ use rand_chacha::ChaCha8Rng;
 
 pub use episode::{Episode, FunctionCall, Message, ToolCall, Turn, TurnClass, TurnMetadata};
 pub use mask::mask_volatile;
+pub use sandbox::{Printed, Sandbox};
 pub use summary::{GroupSummary, RecordSummary};
 
 use crate::Error;
@@ -123,8 +125,12 @@ fn record_some(
 
 fn record_numbered(config: &RecordConfig, number: u64, group: &Group) -> Result<Episode, Error> {
     let lab = Lab::claim(&config.lab_root, config.seed.wrapping_add(number))?;
-    let id = format!("terminal-{}-{number}", config.seed);
-    session::record_episode(&lab, id, group, config.command_limit, &mut generator(config.seed, number + 1))
+    record_in(&lab, config.seed, number, group, config.command_limit)
+}
+
+fn record_in(lab: &Lab, seed: u64, number: u64, group: &Group, limit: Duration) -> Result<Episode, Error> {
+    let id = format!("terminal-{seed}-{number}");
+    session::record_episode(lab, id, group, limit, &mut generator(seed, number + 1))
 }
 
 fn write_in_order(
@@ -179,23 +185,14 @@ pub fn replay_in(episode: &Episode, lab_root: &Path, limit: Duration) -> Result<
         let (id, problem) = (episode.id.clone(), problem.to_owned());
         Error::Malformed { id, message, problem }
     };
-    let home = episode.initial_state.split(' ').next().unwrap_or_default();
-    let (slot, user) = home.rsplit_once('/').unwrap_or_default();
-    let number = slot.rsplit_once("/lab-").and_then(|(_, number)| number.parse().ok());
-    let number = number.ok_or_else(|| malformed(0, "`initial_state` does not begin with the home directory"))?;
-    let lab = Lab::claim(lab_root, number)?;
-    lab.fresh_home(user)?;
-    let mut shell = session::start_shell(&lab, user, 0x5eed)?;
+    let (number, user) = sandbox::home_in(&episode.initial_state)
+        .ok_or_else(|| malformed(0, "`initial_state` does not begin with the home directory"))?;
+    let mut sandbox = Sandbox::start(lab_root, number, user, limit)?;
     let mut replayed = Vec::new();
     for (index, turn) in episode.turns()?.into_iter().enumerate() {
         let command = turn.command().ok_or_else(|| malformed(2 + 2 * index, "the call has no `command`"))?;
-        let output = shell.run(&command, limit);
-        let exit_code = match output.end {
-            shell::End::Status(status) => Some(status),
-            _ => None,
-        };
+        let Printed { text: printed, exit_code } = sandbox.run(&command);
         let (recorded, recorded_exit_code) = (turn.observation.to_owned(), turn.metadata.exit_code);
-        let printed = session::observation(output, limit);
         replayed.push(ReplayedTurn { command, recorded, printed, recorded_exit_code, exit_code });
         if exit_code.is_none() {
             break;

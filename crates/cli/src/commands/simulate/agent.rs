@@ -1,7 +1,7 @@
 //! An agent behind an OpenAI-compatible endpoint, which plays in place of a person.
 
 use anyhow::Result;
-use clap::ArgMatches;
+use clap::{Arg, ArgMatches, Command, value_parser};
 use worldloom_judge::endpoint::{BlockingEndpoint, ChatRequest, Endpoint, EndpointConfig, Message, Parameters};
 use worldloom_world::episode::Scenario;
 
@@ -10,14 +10,26 @@ use crate::config::UserError;
 /// What the agent answers when it has nothing more to do.
 const DONE: &str = "DONE";
 
+/// Adds the arguments.
+pub(crate) fn agent_args(command: Command) -> Command {
+    let text =
+        |id: &'static str, name: &'static str, help: &'static str| Arg::new(id).long(id).value_name(name).help(help);
+    command
+        .arg(text("agent", "URL", "Let an agent play: an OpenAI-compatible endpoint, up to and with /v1"))
+        .arg(text("agent-model", "NAME", "The agent's name there").requires("agent"))
+        .arg(text("agent-key-env", "VARIABLE", "Environment variable with its key").requires("agent"))
+        .arg(text("task", "TEXT", "What the agent is to do; default: the scenario's").requires("agent"))
+        .arg(text("turns", "N", "Turns of the agent, at most").default_value("20").value_parser(value_parser!(u64)))
+}
+
 /// A conversation in which the agent's turns are actions and the user's are observations.
-pub(super) struct Agent {
+pub(crate) struct Agent {
     endpoint: BlockingEndpoint,
     messages: Vec<Message>,
 }
 
 impl Agent {
-    pub(super) fn new(matches: &ArgMatches, scenario: &Scenario) -> Result<Self> {
+    pub(crate) fn new(matches: &ArgMatches, scenario: &Scenario) -> Result<Self> {
         let text = |id: &str| matches.get_one::<String>(id);
         let name = text("agent-model");
         let name =
@@ -48,7 +60,7 @@ impl Agent {
     }
 
     /// The next action; none where the agent is done.
-    pub(super) fn act(&mut self) -> Result<Option<String>> {
+    pub(crate) fn act(&mut self) -> Result<Option<String>> {
         let parameters = Parameters { max_tokens: Some(1024), ..Parameters::default() };
         let reply = self.endpoint.chat(&ChatRequest::new(self.messages.clone(), parameters))?;
         let content = reply.choices.into_iter().next().and_then(|choice| choice.content).unwrap_or_default();
@@ -60,9 +72,13 @@ impl Agent {
         Ok(Some(action))
     }
 
-    /// What came of it.
-    pub(super) fn see(&mut self, observation: &str) {
-        let text = if observation.is_empty() { "(no output)" } else { observation };
+    /// What came of it; none where the environment gave no answer.
+    pub(crate) fn see(&mut self, observation: Option<&str>) {
+        let text = match observation {
+            None => "(the environment gave no answer; nothing was done)",
+            Some("") => "(no output)",
+            Some(text) => text,
+        };
         self.messages.push(Message::user(text));
     }
 }

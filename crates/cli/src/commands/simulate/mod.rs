@@ -1,6 +1,6 @@
 //! `simulate`: an environment played from the terminal, action by action. Observations go to stdout, the rest to stderr.
 
-mod agent;
+pub(crate) mod agent;
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::play::{play, play_args, scenario};
 use super::world::{model_args, start_engine};
 use crate::config::{UserError, nearest};
 use crate::signals::listen;
-use agent::Agent;
+use agent::{Agent, agent_args};
 
 const HELP: &str = "\
 Type an action and read what the environment answers. Lines that start with `:` are for the simulation:
@@ -48,17 +48,12 @@ pub(crate) fn command() -> Command {
                 .action(ArgAction::Append),
         )
         .arg(text("seed", "S", "Seed of sampling").default_value("0").value_parser(value_parser!(u64)))
-        .arg(text("agent", "URL", "Let an agent play: an OpenAI-compatible endpoint, up to and with /v1"))
-        .arg(text("agent-model", "NAME", "The agent's name there").requires("agent"))
-        .arg(text("agent-key-env", "VARIABLE", "Environment variable with its key").requires("agent"))
-        .arg(text("task", "TEXT", "What the agent is to do; default: the scenario's").requires("agent"))
-        .arg(text("turns", "N", "Turns of the agent, at most").default_value("20").value_parser(value_parser!(u64)))
         .arg(Arg::new("thinking").long("thinking").action(ArgAction::SetTrue).help("Show what the model thinks"))
         .arg(
             text("save", "FILE", "Write the episode at the end: .parquet, or .jsonl")
                 .value_parser(value_parser!(PathBuf)),
         );
-    model_args(play_args(command), true)
+    model_args(play_args(agent_args(command)), true)
 }
 
 /// Plays until the input ends.
@@ -245,10 +240,7 @@ impl Session {
             eprintln!("> {action}");
             let step = self.episode.step(&self.engine, &self.play, &action)?;
             self.show(&step)?;
-            match &step.observation {
-                Ok(observation) => agent.see(observation),
-                Err(_) => agent.see("(the environment gave no answer; nothing was done)"),
-            }
+            agent.see(step.observation.as_deref().ok());
             if step.is_done {
                 break;
             }
