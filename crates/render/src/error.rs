@@ -81,6 +81,14 @@ pub enum Error {
         /// The missing token.
         token: &'static str,
     },
+    /// The vocabulary has nothing that ends a text.
+    #[error(
+        "tokenizer `{path}` has no token that ends a text: no `<|endoftext|>`, no `eos_token` in tokenizer_config.json"
+    )]
+    NoTextEnd {
+        /// The file.
+        path: PathBuf,
+    },
     /// A chat template cannot be read or run, or hides where its pieces stand.
     #[error("chat template `{path}`: {detail}")]
     ChatTemplate {
@@ -235,6 +243,7 @@ impl Error {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Error::NoChat { .. } => Some("say it with --chat or `chat`, such as chatml"),
+            Error::NoTextEnd { .. } => Some("name it as `eos_token` in the tokenizer_config.json beside the tokenizer"),
             Error::OtherPrompts { .. } => Some("render the prompts as the rows that the model was trained on"),
             _ => None,
         }

@@ -6,7 +6,7 @@ use worldloom_schema::Trajectory;
 
 use crate::chat::{ChatForm, ChatTemplate, Recovered, recover};
 use crate::document::{Content, ContextReason, Control, Document, Reason, Role, TrainReason};
-use crate::error::{Refusal, Result};
+use crate::error::{Error, Refusal, Result};
 use crate::layout::{
     Ending, OBSERVATION_MARKER, PromptStyle, Said, Thinking, check_taggable, context, cpt_said, native, prompt_said,
     refused, sft_said,
@@ -85,6 +85,8 @@ pub struct Renderer {
     own: Option<ChatTemplate>,
     /// What that ends an answer with.
     own_stop: Option<u32>,
+    /// What ends a text that is no trajectory.
+    text_end: Option<u32>,
     thinking: Thinking,
 }
 
@@ -95,22 +97,27 @@ impl Renderer {
     }
 
     /// In a chat format; `own` reads the template beside the tokenizer. Refuses a tokenizer without the turn markers of
-    /// a native format.
+    /// a native format, and one that does not give back what it is given in pieces.
     pub fn with_chat(tokenizer: Tokenizer, templates: Templates, form: ChatForm) -> Result<Self> {
         if form == ChatForm::Own {
             let template = ChatTemplate::beside(tokenizer.path())?;
-            return Ok(Self::with_template(tokenizer, templates, template));
+            return Self::with_template(tokenizer, templates, template);
         }
         tokenizer.require(Control::TurnStart)?;
         tokenizer.require(Control::TurnEnd)?;
-        Ok(Self { tokenizer, templates, form, own: None, own_stop: None, thinking: Thinking::default() })
+        Self::of(tokenizer, templates, form, None)
     }
 
-    /// In the format of a model's own template.
-    pub fn with_template(tokenizer: Tokenizer, templates: Templates, template: ChatTemplate) -> Self {
-        let own_stop = stop_of(&template, &tokenizer);
-        let (form, own) = (ChatForm::Own, Some(template));
-        Self { tokenizer, templates, form, own, own_stop, thinking: Thinking::default() }
+    /// In the format of a model's own template. Refuses a tokenizer that does not give back what it is given in pieces.
+    pub fn with_template(tokenizer: Tokenizer, templates: Templates, template: ChatTemplate) -> Result<Self> {
+        Self::of(tokenizer, templates, ChatForm::Own, Some(template))
+    }
+
+    fn of(tokenizer: Tokenizer, templates: Templates, form: ChatForm, own: Option<ChatTemplate>) -> Result<Self> {
+        tokenizer.check_pieces()?;
+        let own_stop = own.as_ref().and_then(|template| stop_of(template, &tokenizer));
+        let text_end = tokenizer.text_end()?;
+        Ok(Self { tokenizer, templates, form, own, own_stop, text_end, thinking: Thinking::default() })
     }
 
     /// What SFT targets do about thinking.
@@ -173,10 +180,16 @@ impl Renderer {
     }
 
     /// A text that is no trajectory: all of it is trained but the first token, which nothing predicts, and it ends with
-    /// the vocabulary's end of text, or of a turn. `None` where text would form a control token.
+    /// the vocabulary's end of text (`<|endoftext|>`, else the `eos_token` of `tokenizer_config.json`, else the end of a
+    /// turn). `None` where text would form a control token.
+    ///
+    /// # Errors
+    /// A vocabulary in which nothing ends a text.
     pub fn render_text(&self, text: &str) -> Result<Option<Rendered>> {
+        let endless = || Error::NoTextEnd { path: self.tokenizer.path().into() };
+        let end = self.text_end.ok_or_else(endless)?;
         let Some(mut tokens) = self.tokenizer.encode_untrusted(text)? else { return Ok(None) };
-        tokens.extend(self.tokenizer.stop_tokens().last());
+        tokens.push(end);
         let has_control_text = self.tokenizer.has_control_text(text);
         let borders =
             [(0..1, Reason::Context(ContextReason::Opening)), (1..tokens.len(), Reason::Trained(TrainReason::Text))];
@@ -241,7 +254,7 @@ impl Renderer {
             Some((last, before)) if stops.contains(last) => before,
             _ => tokens,
         };
-        self.tokenizer.decode(tokens)
+        self.tokenizer.decode_going_on(tokens)
     }
 }
 
@@ -270,9 +283,16 @@ struct Encoder<'a> {
 /// Text that waits for what follows.
 struct Pending {
     text: String,
-    reason: Reason,
+    /// Why each part of it has its weight, which is that of all; and where the part ends, in bytes.
+    parts: Vec<(Reason, usize)>,
     /// It ends in a tag that is text here: the next text belongs to it.
     is_open: bool,
+}
+
+impl Pending {
+    fn weight(&self) -> f32 {
+        self.parts.first().map_or(0.0, |(reason, _)| reason.weight())
+    }
 }
 
 impl Encoder<'_> {
@@ -317,28 +337,36 @@ impl Encoder<'_> {
 
     fn append(&mut self, text: &str, reason: Reason, joins: bool, is_open: bool) -> Result<bool> {
         match &mut self.pending {
-            Some(pending) if joins && pending.reason.weight() == reason.weight() => {
+            Some(pending) if joins && pending.weight() == reason.weight() => {
                 pending.text.push_str(text);
-                // The later reasons of an answer (observation) say more than the earlier (format).
-                pending.reason = pending.reason.max(reason);
+                pending.parts.push((reason, pending.text.len()));
                 pending.is_open = is_open;
                 Ok(true)
             }
             _ => {
                 let is_plain = self.flush()?;
-                self.pending = Some(Pending { text: text.into(), reason, is_open });
+                self.pending = Some(Pending { text: text.into(), parts: vec![(reason, text.len())], is_open });
                 Ok(is_plain)
             }
         }
     }
 
+    /// A token has the reason of the part in which it starts.
     fn flush(&mut self) -> Result<bool> {
-        let Some(pending) = self.pending.take() else { return Ok(true) };
-        let tokens = self.tokenizer.encode_untrusted(&pending.text)?;
-        if let Some(tokens) = &tokens {
-            self.push(tokens, pending.reason);
+        let Some(Pending { text, parts, .. }) = self.pending.take() else { return Ok(true) };
+        let before = self.rendered.tokens.last().copied();
+        if let [(reason, _)] = parts[..] {
+            let tokens = self.tokenizer.encode_after(before, &text)?;
+            self.push(tokens.as_deref().unwrap_or_default(), reason);
+            return Ok(tokens.is_some());
         }
-        Ok(tokens.is_some())
+        let Some(tokens) = self.tokenizer.encode_with_starts(before, &text)? else { return Ok(false) };
+        let part_of = |start: usize| parts.partition_point(|&(_, end)| end <= start).min(parts.len() - 1);
+        for run in tokens.chunk_by(|a, b| parts[part_of(a.1)].0 == parts[part_of(b.1)].0) {
+            let ids: Vec<u32> = run.iter().map(|&(id, _)| id).collect();
+            self.push(&ids, parts[part_of(run[0].1)].0);
+        }
+        Ok(true)
     }
 
     fn push(&mut self, tokens: &[u32], reason: Reason) {

@@ -34,8 +34,12 @@ impl Stand {
     }
 
     fn render(&self, config: &RenderConfig) -> RenderReport {
+        self.try_render(config).unwrap()
+    }
+
+    fn try_render(&self, config: &RenderConfig) -> worldloom_render::Result<RenderReport> {
         let tokenizer = self.folder.path().join("tokenizer.json");
-        run(config, self.folder.path(), &tokenizer, self.folder.path(), &|_, _| {}).unwrap()
+        run(config, self.folder.path(), &tokenizer, self.folder.path(), &|_, _| {})
     }
 
     fn rows(&self) -> Vec<Row> {
@@ -69,6 +73,40 @@ fn texts_are_trained_whole_and_end_with_the_end_of_text() {
         let added: Vec<u32> = row.tokens.iter().copied().filter(|&token| tokenizer.is_added(token)).collect();
         assert_eq!(added, [end], "the text forms no control token");
     }
+}
+
+#[test]
+fn texts_end_with_what_ends_them_in_their_vocabulary() {
+    let stand = Stand::new(Stage::Cpt, [episode(0)], &["A fig.".to_string()]);
+    let write = |name: &str, text: String| fs_err::write(stand.folder.path().join(name), text).unwrap();
+    let renamed = tokenizer_json().replace("<|endoftext|>", "<|end_of_text|>");
+    let ending = || {
+        let tokenizer = Tokenizer::open(stand.folder.path()).unwrap();
+        stand.render(&config(Stage::Cpt));
+        let rows = stand.rows();
+        let row = rows.iter().find(|row| row.sources.contains(&document_id("A fig."))).unwrap();
+        let segment = row.sources.iter().position(|source| *source == document_id("A fig.")).unwrap();
+        let last = row.segments.iter().rposition(|&at| at as usize == segment).unwrap();
+        tokenizer.decode(&[row.tokens[last]]).unwrap()
+    };
+    write("tokenizer_config.json", r#"{"eos_token": "<|im_end|>"}"#.into());
+    assert_eq!(ending(), "<|endoftext|>", "the vocabulary's own end of text comes first");
+    write("tokenizer.json", renamed.clone());
+    write("tokenizer_config.json", r#"{"eos_token": {"content": "<|end_of_text|>"}}"#.into());
+    assert_eq!(ending(), "<|end_of_text|>");
+    fs_err::remove_file(stand.folder.path().join("tokenizer_config.json")).unwrap();
+    assert_eq!(ending(), "<|im_end|>", "else the end of a turn");
+
+    // A model's own template in a vocabulary that has neither.
+    write("tokenizer.json", renamed.replace("<|im_end|>", "<|over|>").replace("<|im_start|>", "<|header|>"));
+    let source = "{% for m in messages %}<|header|>{{ m.role }} {{ m.content }}<|over|>{% endfor %}";
+    write("chat_template.jinja", source.into());
+    let own = RenderConfig { chat: worldloom_render::ChatForm::Own, ..config(Stage::Cpt) };
+    let error = stand.try_render(&own).unwrap_err();
+    assert!(error.hint().unwrap().contains("eos_token"));
+    assert!(error.to_string().contains("has no token that ends a text"), "{error}");
+    write("tokenizer_config.json", r#"{"eos_token": "<|over|>"}"#.into());
+    stand.try_render(&own).unwrap();
 }
 
 #[test]

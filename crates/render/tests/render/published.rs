@@ -115,7 +115,7 @@ fn two_ways(tokenizer_name: &str, name: &str, thinking: Thinking) -> Option<(Ren
     shared("tokenizers")?;
     let (tokenizer, templates) = (tokenizer(tokenizer_name), Templates::bundled("full").unwrap());
     let native = Renderer::with_chat(tokenizer.clone(), templates.clone(), form_of(name)).unwrap();
-    let own = Renderer::with_template(tokenizer, templates, template(name));
+    let own = Renderer::with_template(tokenizer, templates, template(name)).unwrap();
     Some((native.with_thinking(thinking), own.with_thinking(thinking)))
 }
 

@@ -2,10 +2,12 @@
 
 use proptest::prelude::*;
 use worldloom_render::{
-    ContextReason, Control, OBSERVATION_MARKER, PromptStyle, Reason, Rendered, Renderer, TrainReason, plain_observation,
+    ContextReason, Control, OBSERVATION_MARKER, PromptStyle, Reason, Rendered, Renderer, Templates, Tokenizer,
+    TrainReason, plain_observation,
 };
 use worldloom_schema::Trajectory;
 
+use crate::rows::tokenizer_json;
 use crate::support::{OBSERVATIONS, any_text, any_trajectory, qwen_renderer, renderer, terminal};
 
 fn check_spans(rendered: &Rendered) {
@@ -155,6 +157,62 @@ fn the_agents_reasoning_and_other_traces_are_never_written() {
     assert_eq!(sft.matches(OBSERVATION_MARKER.trim()).count(), 1, "the marker stands in history, not inside the tags");
     assert_eq!(prompt.matches("Think first").count(), 1, "only the last user turn asks for tags");
     assert!(prompt.ends_with("<|im_start|>assistant\n"));
+}
+
+/// What is trained, by reason: neighbours of one reason together.
+fn trained_by_reason(renderer: &Renderer, rendered: &Rendered) -> Vec<(&'static str, String)> {
+    let trained = rendered.spans.iter().filter(|span| span.reason.is_trained());
+    let mut parts: Vec<(&'static str, Vec<u32>)> = Vec::new();
+    for span in trained {
+        let tokens = &rendered.tokens[span.range.clone()];
+        match parts.last_mut().filter(|(reason, _)| *reason == span.reason.as_str()) {
+            Some((_, part)) => part.extend(tokens),
+            None => parts.push((span.reason.as_str(), tokens.to_vec())),
+        }
+    }
+    parts.into_iter().map(|(reason, tokens)| (reason, renderer.tokenizer().decode(&tokens).unwrap())).collect()
+}
+
+/// Our tokenizer without the tags.
+fn without_tags() -> Renderer {
+    let mut json: serde_json::Value = serde_json::from_str(&tokenizer_json()).unwrap();
+    let tags = Control::TAGS.map(Control::as_str);
+    let is_tag = |token: &serde_json::Value| tags.contains(&token["content"].as_str().unwrap());
+    json["added_tokens"].as_array_mut().unwrap().retain(|token| !is_tag(token));
+    tags.iter().for_each(|tag| drop(json["model"]["vocab"].as_object_mut().unwrap().remove(*tag)));
+    let tokenizer = Tokenizer::from_bytes(json.to_string().as_bytes(), "untagged/tokenizer.json".as_ref()).unwrap();
+    Renderer::new(tokenizer, Templates::compact().unwrap()).unwrap()
+}
+
+#[test]
+fn tags_that_are_text_keep_their_reasons_apart() {
+    let trajectory = terminal(&[("ls", "fig\nplum", true)]);
+    let expected = [
+        ("format", "<think>"),
+        ("thinking", "\ncwd: ~ | turn 0 of TRACE\n"),
+        ("format", "</think>\n<predicted_observation>"),
+        ("observation", "\nfig\nplum\n"),
+        ("format", "</predicted_observation>"),
+        ("stop", "<|im_end|>"),
+    ];
+    let untagged = without_tags();
+    let rendered = untagged.render_sft(&trajectory, 0, 2).unwrap();
+    check_spans(&rendered);
+    assert_eq!(trained_by_reason(&untagged, &rendered), expected.map(|(reason, text)| (reason, text.to_string())));
+    let weights: Vec<f32> = rendered.spans.iter().map(|span| span.reason.weight()).collect();
+    assert_eq!(weights.iter().filter(|&&weight| weight == 1.0).count(), 6, "one span a part");
+    // Where the tags of thinking are tokens, the others are text all the same. A token has the reason of the part in which
+    // it starts: `>` takes the line break after it along.
+    let qwen = qwen_renderer();
+    let rendered = qwen.render_sft(&trajectory, 0, 2).unwrap();
+    let parts = trained_by_reason(&qwen, &rendered);
+    let reasons: Vec<&str> = parts.iter().map(|(reason, _)| *reason).collect();
+    assert_eq!(reasons, ["format", "thinking", "format", "observation", "format", "stop"]);
+    assert_eq!(parts[3].1, "fig\nplum\n");
+    // With tags that are tokens, every part is a piece of its own.
+    let own = renderer();
+    let parts = trained_by_reason(&own, &own.render_sft(&trajectory, 0, 2).unwrap());
+    assert_eq!(parts[3], ("observation", "\nfig\nplum\n".to_string()));
 }
 
 #[test]

@@ -192,7 +192,11 @@ impl View<'_> {
         while at < row.tokens.len() {
             let end = self.cell_end(&row, &reasons, at)?;
             let tokens = row.tokens[at..end].to_vec();
-            let text = self.tokenizer.decode(&tokens)?;
+            let is_first = at == 0 || row.segments[at] != row.segments[at - 1];
+            let text = match is_first && row.continues[row.segments[at] as usize] < 0 {
+                true => self.tokenizer.decode(&tokens)?,
+                false => self.tokenizer.decode_going_on(&tokens)?,
+            };
             let is_added = self.tokenizer.is_added(tokens[0]);
             let (weight, reason) = (row.weights[at], reasons.get(at).copied().unwrap_or_default().to_string());
             segments[row.segments[at] as usize].cells.push(Cell { text, weight, is_added, tokens, reason });
@@ -210,7 +214,7 @@ impl View<'_> {
                 && reasons.get(next) == reasons.get(at)
         };
         for end in at + 1..=at + MAX_CELL {
-            if !self.tokenizer.decode(&row.tokens[at..end])?.contains('\u{fffd}') {
+            if !self.tokenizer.decode_going_on(&row.tokens[at..end])?.contains('\u{fffd}') {
                 return Ok(end);
             }
             if !same(end) {
