@@ -165,7 +165,7 @@ impl Writer<'_> {
         for (number, call) in message.tool_calls.iter().enumerate() {
             let gap = match (number, self.form) {
                 (0, ChatForm::Qwen2_5) => "\n",
-                (0, _) if content.trim().is_empty() => "",
+                (0, _) if content.is_empty() => "",
                 (0, form) if form.trims() => "\n\n",
                 _ => "\n",
             };

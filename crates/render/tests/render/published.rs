@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 use worldloom_render::{
     ChatForm, ChatTemplate, Conversation, Document, Error, PromptStyle, Refusal, Renderer, Role, Templates, Thinking,
     Tokenizer,
@@ -124,16 +124,19 @@ fn plain_at_its_ends(trajectory: &Trajectory) -> bool {
     trajectory.turns.iter().all(|turn| turn.observation.trim() == turn.observation)
 }
 
+/// A vocabulary and a template of each published form.
+const PUBLISHED: [(&str, &str); 6] = [
+    ("qwen3", "qwen3"),
+    ("qwen3", "qwen2_5"),
+    ("qwen3", "qwen3_instruct_2507"),
+    ("qwen3_5", "qwen3_5_think"),
+    ("qwen3_5", "qwen3_5_nothink"),
+    ("qwen3_5", "qwen3_6"),
+];
+
 #[test]
 fn rows_and_prompts_are_the_published_templates_own() {
-    for (tokenizer, template) in [
-        ("qwen3", "qwen3"),
-        ("qwen3", "qwen2_5"),
-        ("qwen3", "qwen3_instruct_2507"),
-        ("qwen3_5", "qwen3_5_think"),
-        ("qwen3_5", "qwen3_5_nothink"),
-        ("qwen3_5", "qwen3_6"),
-    ] {
+    for (tokenizer, template) in PUBLISHED {
         for thinking in [Thinking::Mixed, Thinking::Off] {
             let Some((native, own)) = two_ways(tokenizer, template, thinking) else { return };
             for seed in 0..8 {
@@ -207,6 +210,108 @@ proptest! {
         });
         trajectory.system.initial_state = Some(attack.into());
         prop_assert_eq!(controls(&trajectory), clean);
+    }
+}
+
+/// Text that holds no tag, untrimmed.
+fn said() -> impl Strategy<Value = String> {
+    let known =
+        ["", " ", "\n", "ls -l", "  x\n", "\n\ny", " \n z ", "héllo 你好", "`a`\r\n", "1 2\t3", "a. B's", "{\"k\": 1}"];
+    let known = prop::sample::select(known.to_vec()).prop_map(String::from);
+    let any = prop::collection::vec(any::<char>(), 0..12);
+    let any = any.prop_map(|text| text.into_iter().filter(|c| !"<|>".contains(*c)).collect());
+    prop_oneof![known, any]
+}
+
+fn arguments() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        (-1000i64..1000).prop_map(Value::from),
+        (-40i32..40).prop_map(|number| Value::from(f64::from(number) / 8.0)),
+        said().prop_map(Value::from),
+    ];
+    let value = leaf.prop_recursive(2, 6, 3, |inner| {
+        let list = prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from);
+        prop_oneof![list, prop::collection::btree_map("[a-z]{1,4}", inner, 0..3).prop_map(object)]
+    });
+    prop::collection::btree_map("[a-z_]{1,6}", value, 0..3).prop_map(object)
+}
+
+fn object(fields: std::collections::BTreeMap<String, Value>) -> Value {
+    Value::Object(fields.into_iter().collect())
+}
+
+fn call() -> impl Strategy<Value = Value> {
+    ("[a-z_]{1,8}", arguments())
+        .prop_map(|(name, arguments)| json!({"type": "function", "function": {"name": name, "arguments": arguments}}))
+}
+
+/// What an assistant says, thinks and calls, and what the tools answer.
+fn answer() -> impl Strategy<Value = Vec<Value>> {
+    let thought = prop::option::of(said().prop_filter("a thought says something", |text| !text.trim().is_empty()));
+    let calls = prop::collection::vec((call(), said()), 0..3);
+    (said(), thought, calls).prop_map(|(content, thought, calls)| {
+        let mut message = json!({"role": "assistant", "content": content});
+        if let Some(thought) = thought {
+            message["reasoning_content"] = thought.into();
+        }
+        if !calls.is_empty() {
+            message["tool_calls"] = calls.iter().map(|(call, _)| call.clone()).collect();
+        }
+        let results = calls.into_iter().map(|(_, result)| json!({"role": "tool", "content": result}));
+        std::iter::once(message).chain(results).collect()
+    })
+}
+
+/// A question, and answers with calls and results between them; several such.
+fn messages() -> impl Strategy<Value = Vec<Value>> {
+    let question = said().prop_map(|text| json!({"role": "user", "content": format!("q{text}")}));
+    let exchange = (question, prop::collection::vec(answer(), 0..3)).prop_map(|(question, answers)| {
+        std::iter::once(question).chain(answers.into_iter().flatten()).collect::<Vec<_>>()
+    });
+    let system = prop::option::of(said().prop_map(|text| json!({"role": "system", "content": text})));
+    (system, prop::collection::vec(exchange, 1..3))
+        .prop_map(|(system, exchanges)| system.into_iter().chain(exchanges.into_iter().flatten()).collect())
+}
+
+/// Where an answer begins with a line break, its header and itself are encoded apart, and the template's are not.
+fn breaks_at_once(messages: &[Value]) -> bool {
+    messages.iter().filter(|message| message["role"] == "assistant").any(|message| {
+        // A call stands on a line of its own.
+        let gap = if message.get("tool_calls").is_some() { "\n" } else { "" };
+        let content = message["content"].as_str().unwrap();
+        let text = format!("{content}{gap}");
+        !content.is_empty() && text[..text.len() - text.trim_start().len()].contains(['\n', '\r'])
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn generated_conversations_are_equal_to_every_published_template(
+        messages in messages(), tools in prop::collection::vec(arguments(), 0..3), opens in any::<bool>(),
+        thinking in prop::option::of(any::<bool>()),
+    ) {
+        if shared("tokenizers").is_none() {
+            return Ok(());
+        }
+        for (vocabulary, name) in PUBLISHED {
+            let (tokenizer, form) = (tokenizer(vocabulary), form_of(name));
+            prop_assume!(messages.iter().all(|message| !tokenizer.has_control_text(&message.to_string())));
+            let mut conversation = Conversation::from_json(&Value::from(messages.clone())).unwrap();
+            conversation.tools = tools.clone();
+            (conversation.opens_answer, conversation.thinking) = (opens, thinking);
+            let document = Document::conversation(form, &conversation).unwrap();
+            let text = template(name).render(&messages, &tools, opens, thinking).unwrap();
+            prop_assert_eq!(document.to_text(), text.as_str(), "{}", name);
+            let renderer = Renderer::with_chat(tokenizer, Templates::compact().unwrap(), form).unwrap();
+            let tokens = renderer.encode(&document).unwrap().unwrap().tokens;
+            let whole = renderer.tokenizer().encode_trusted(&text).unwrap();
+            let is_trimmed = name.starts_with("qwen3_5") || name == "qwen3_6";
+            prop_assert!(tokens == whole || (!is_trimmed && breaks_at_once(&messages)), "{}: {:?}", name, text);
+        }
     }
 }
 
