@@ -364,3 +364,16 @@ fn agent_world_bench_rows_are_turns_with_the_state_before_them() {
     assert_eq!(pairs(&output), [[pair("click(3)", "another window"), pair("{\"name\": \"wait\"}", "same")]]);
     assert_eq!(trajectory.turns[1].action_kind, ActionKind::ToolCall);
 }
+
+#[test]
+fn agent_world_bench_rows_keep_a_phone_s_state_and_a_desktop_s_task() {
+    let phone = r####"{"task": "android", "id": 5, "system_str": "You are a phone.", "prompt": ["### Turn 1\n\n**Current Phone State:**\n<home/>\n\n**Action:**\n```json\n{\"a\": 1}\n```"], "response": ["**Environment Observation:**\n<next/>"], "turn_idx": 1, "total_turns": 1}"####;
+    let output = ingest_text("android_test.jsonl", phone);
+    assert_eq!(output.only().turns[0].pre_state.as_deref(), Some("<home/>"));
+    let desktop = r####"{"task": "os", "id": 6, "system_str": "You are a desktop.", "prompt": ["### Turn 1\n\n**Task Instruction:**\nSave the file.\n\n**Current State:**\na window\n\n**Action:**\n```python\nclick(3)\n```", "### Turn 2\n\n**Action:**\n```python\nclick(4)\n```"], "response": ["**Environment Observation:**\nsaved", "same"], "turn_idx": 2, "total_turns": 2}"####;
+    let output = ingest_text("os_test.jsonl", desktop);
+    let trajectory = output.only();
+    assert_eq!(trajectory.system.task_description, "You are a desktop.\n\nSave the file.");
+    assert_eq!(trajectory.turns[0].pre_state.as_deref(), Some("a window"));
+    assert_eq!(trajectory.turns[1].pre_state, None);
+}

@@ -31,7 +31,7 @@ pub fn bench_turn(templates: &Templates, trajectory: &Trajectory, turn: usize) -
     }
     let system = templates.system_prompt(RL_VERSION, trajectory.domain, &trajectory.system)?;
     let shown = &trajectory.turns[..=turn];
-    let mut prompts: Vec<String> = shown.iter().map(user_turn).collect();
+    let mut prompts: Vec<String> = shown.iter().map(|turn| user_turn(trajectory, turn)).collect();
     let current_prompt = prompts.last().cloned().unwrap_or_default();
     if let Some(last) = prompts.last_mut() {
         last.push_str("\n\n");

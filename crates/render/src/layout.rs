@@ -1,7 +1,7 @@
 //! Trajectories as documents, in the benchmark's row form (recipe.md §3.1): actions are user turns, observations
 //! assistant turns. The agent's own reasoning is never written, a trace only as the target of its own turn.
 
-use worldloom_schema::{ActionKind, ObservationKind, Trajectory, Turn};
+use worldloom_schema::{ActionKind, Domain, ObservationKind, Trajectory, Turn};
 
 use crate::chat::ChatForm;
 use crate::document::{ContextReason, Control, Document, Piece, Reason, Role, TrainReason};
@@ -96,7 +96,7 @@ pub(crate) fn cpt_said(templates: &Templates, trajectory: &Trajectory, version: 
     Stage::Cpt.check_version(version)?;
     let mut said = vec![opening(templates, trajectory, version)?];
     for turn in &trajectory.turns {
-        said.push(asked(turn));
+        said.push(asked(trajectory, turn));
         let trained = turn.keep == Some(true) && turn.observation_kind != ObservationKind::Image;
         said.push(plain_answer(turn, (!trained).then_some(ContextReason::Masked)));
     }
@@ -263,8 +263,8 @@ pub(crate) fn context(role: Role, text: &str, reason: ContextReason) -> Said {
     }
 }
 
-fn asked(turn: &Turn) -> Said {
-    context(Role::User, &user_turn(turn), ContextReason::Action)
+fn asked(trajectory: &Trajectory, turn: &Turn) -> Said {
+    context(Role::User, &user_turn(trajectory, turn), ContextReason::Action)
 }
 
 /// System prompt, the turns before `target` as history, and the action of `target`.
@@ -277,10 +277,10 @@ fn up_to(
 ) -> Result<Vec<Said>> {
     let mut said = vec![opening(templates, trajectory, version)?];
     for turn in &trajectory.turns[..target] {
-        said.push(asked(turn));
+        said.push(asked(trajectory, turn));
         said.push(plain_answer(turn, Some(ContextReason::History)));
     }
-    let mut last = asked(&trajectory.turns[target]);
+    let mut last = asked(trajectory, &trajectory.turns[target]);
     if asks_for_tags {
         let mut content = Document { pieces: last.pieces, ..Document::default() };
         let reason = Reason::Context(ContextReason::Action);
@@ -323,11 +323,16 @@ fn tagged_answer(thought: Thought, observation: &str) -> Said {
     }
 }
 
-/// `### Turn N`, the state where one is shown, and the action in a fence.
-pub(crate) fn user_turn(turn: &Turn) -> String {
+/// `### Turn N`, the task on a desktop's first turn, the state where one is shown, and the action in a fence.
+pub(crate) fn user_turn(trajectory: &Trajectory, turn: &Turn) -> String {
     let mut text = format!("### Turn {}\n\n", u64::from(turn.index) + 1);
+    let task = trajectory.system.task_description.trim();
+    if trajectory.domain == Domain::Os && turn.index == 0 && !task.is_empty() {
+        text.push_str(&format!("**Task Instruction:**\n{task}\n\n"));
+    }
     if let Some(state) = turn.pre_state.as_deref().filter(|state| !state.trim().is_empty()) {
-        text.push_str(&format!("**Current State:**\n{state}\n\n"));
+        let heading = if trajectory.domain == Domain::Android { "Current Phone State" } else { "Current State" };
+        text.push_str(&format!("**{heading}:**\n{state}\n\n"));
     }
     let fence = fence_for(&turn.action);
     text.push_str(&format!("**Action:**\n{fence}{}\n{}\n{fence}", language(turn), turn.action));

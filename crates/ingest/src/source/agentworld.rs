@@ -1,8 +1,8 @@
 //! AgentWorldBench rows: the turns of an episode as prompts and responses of a world model.
 //!
-//! A prompt holds an action and sometimes the state before it, a response the observation. Rows of this kind are an
-//! evaluation set: they are read so that training data can be checked against them. Where a row asks for turn k, its
-//! turns are those up to k. Task group: `agentworldbench/` and the row's id.
+//! A prompt holds an action, sometimes the state before it, and on a desktop the task; a response holds the observation.
+//! Rows of this kind are an evaluation set: they are read so that training data can be checked against them. Where a row
+//! asks for turn k, its turns are those up to k. The task is read as part of the task description. Task group: `agentworldbench/` and the row's id.
 
 use std::str::FromStr;
 
@@ -15,7 +15,8 @@ use crate::json::{self, Fields, Value};
 use crate::piece::{Piece, Shape, Sink};
 use crate::refusal::Refusal;
 
-const STATE: &str = "**Current State:**";
+const TASK: &str = "**Task Instruction:**";
+const STATES: [&str; 2] = ["**Current State:**", "**Current Phone State:**"];
 const ACTION: &str = "**Action:**";
 const OBSERVATION: &str = "**Environment Observation:**";
 
@@ -55,14 +56,16 @@ impl Source for AgentWorld {
         let task = json::text(&fields, "task")?.unwrap_or_default();
         let domain = Domain::from_str(task.rsplit('/').next().unwrap_or(&task));
         let id = json::text(&fields, "id")?;
+        let mut told = json::text(&fields, "system_str")?.unwrap_or_default();
+        if let Some(task) = prompts.iter().find_map(|prompt| section(before_action(prompt).0, &[TASK])) {
+            told.push_str(if told.is_empty() { "" } else { "\n\n" });
+            told.push_str(&task);
+        }
         let draft = Draft {
             format: self.name(),
             domain: Some(domain.map_err(|detail| Refusal::new("domain", detail))?),
             task_group: id.map(|id| format!("{}/{id}", self.name())),
-            system: System {
-                task_description: json::text(&fields, "system_str")?.unwrap_or_default(),
-                ..System::default()
-            },
+            system: System { task_description: told, ..System::default() },
             turns: prompts.iter().zip(&responses).map(|(prompt, response)| pair(prompt, response)).collect(),
             ..Draft::default()
         };
@@ -86,8 +89,8 @@ fn texts(fields: &Fields<'_>, name: &str) -> Result<Vec<String>, Refusal> {
 }
 
 fn pair(prompt: &str, response: &str) -> Turn {
-    let (before, action) = prompt.split_once(ACTION).unwrap_or(("", prompt));
-    let state = before.split_once(STATE).map(|(_, state)| state.trim().to_string()).filter(|state| !state.is_empty());
+    let (before, action) = before_action(prompt);
+    let state = section(before, &STATES);
     let action = without_fence(action.trim());
     let is_call = matches!(Value::parse(action), Ok(Value::Object(fields)) if fields.contains_key("name"));
     let kind = if is_call { ActionKind::ToolCall } else { ActionKind::Text };
@@ -95,6 +98,20 @@ fn pair(prompt: &str, response: &str) -> Turn {
         response.trim_start().strip_prefix(OBSERVATION).map(|rest| rest.strip_prefix('\n').unwrap_or(rest));
     let made = turn(action.into(), kind, observation.unwrap_or(response).into());
     Turn { pre_state: state, ..made }
+}
+
+/// The sections before the action, and the action.
+fn before_action(prompt: &str) -> (&str, &str) {
+    prompt.split_once(ACTION).unwrap_or(("", prompt))
+}
+
+/// What stands below one of the headings, up to the next heading that we know.
+fn section(text: &str, headings: &[&str]) -> Option<String> {
+    let start = headings.iter().find_map(|heading| Some(text.find(heading)? + heading.len()))?;
+    let rest = &text[start..];
+    let next = STATES.iter().chain([&TASK]).filter_map(|heading| rest.find(heading)).min();
+    let said = rest[..next.unwrap_or(rest.len())].trim();
+    (!said.is_empty()).then(|| said.to_string())
 }
 
 /// The inside of a fenced block, if that is all.

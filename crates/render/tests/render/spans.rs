@@ -5,7 +5,7 @@ use worldloom_render::{
     ContextReason, Control, OBSERVATION_MARKER, PromptStyle, Reason, Rendered, Renderer, Templates, Tokenizer,
     TrainReason, plain_observation,
 };
-use worldloom_schema::Trajectory;
+use worldloom_schema::{Domain, Trajectory};
 
 use crate::rows::tokenizer_json;
 use crate::support::{OBSERVATIONS, any_text, any_trajectory, qwen_renderer, renderer, terminal};
@@ -248,6 +248,38 @@ fn the_row_form_is_the_benchmarks() {
         <|im_end|>
     "#]]
     .assert_eq(turns);
+}
+
+#[test]
+fn a_phone_shows_its_state_and_a_desktop_its_task_in_words_of_their_own() {
+    let renderer = renderer();
+    let turns = |domain: Domain| {
+        let mut trajectory = terminal(&[("tap(1)", "a", true), ("tap(2)", "b", true)]);
+        trajectory.domain = domain;
+        trajectory.turns[0].pre_state = Some("home".into());
+        let text = renderer.tokenizer().decode(&renderer.render_cpt(&trajectory).unwrap().tokens).unwrap();
+        let turns: Vec<String> = text.split("<|im_start|>user\n").skip(1).map(String::from).collect();
+        let is_as_bench = |turn: usize| {
+            let templates = Templates::compact().unwrap();
+            let row = worldloom_render::bench_turn(&templates, &trajectory, turn).unwrap().unwrap();
+            turns[turn].starts_with(&row.current_prompt)
+        };
+        assert!(is_as_bench(0) && is_as_bench(1), "the benchmark's rows are written alike");
+        turns
+    };
+    let action = "**Action:**\n```bash\ntap(";
+    let phone = turns(Domain::Android);
+    assert!(
+        phone[0].starts_with(&format!("### Turn 1\n\n**Current Phone State:**\nhome\n\n{action}1")),
+        "{}",
+        phone[0]
+    );
+    let desktop = turns(Domain::Os);
+    let task = "**Task Instruction:**\nSort the fruit.\n\n**Current State:**\nhome\n\n";
+    assert!(desktop[0].starts_with(&format!("### Turn 1\n\n{task}{action}1")), "{}", desktop[0]);
+    assert!(desktop[1].starts_with(&format!("### Turn 2\n\n{action}2")), "the task stands in the first turn only");
+    let web = turns(Domain::Web);
+    assert!(web[0].starts_with(&format!("### Turn 1\n\n**Current State:**\nhome\n\n{action}1")), "{}", web[0]);
 }
 
 #[test]
