@@ -99,9 +99,9 @@ fn of_json(observation: &str) -> Vec<String> {
         Ok(Value::Array(items)) => vec![format!("the response is a list of {} entries.", items.len())],
         Ok(Value::Object(map)) => {
             let fields: Vec<&str> = map.keys().map(String::as_str).collect();
-            let small = map.iter().find(|(_, value)| {
+            let small = map.iter().find(|(name, value)| {
                 (value.is_number() || value.is_boolean() || value.is_string())
-                    && is_small_part(&value.to_string(), observation)
+                    && is_small_part(&format!("{name}{value}"), observation)
             });
             let mut said = Vec::new();
             let names = fields.join(", ");
@@ -119,10 +119,13 @@ fn of_json(observation: &str) -> Vec<String> {
 fn of_tree(observation: &str, before: &str) -> Vec<String> {
     let quoted = observation.split(['"', '\'']).skip(1).step_by(2).map(str::trim);
     let new = quoted.filter(|text| text.chars().count() > 2 && !before.contains(*text) && !text.contains('\n'));
-    let mut texts: Vec<&str> = Vec::new();
+    let (mut texts, mut told): (Vec<&str>, usize) = (Vec::new(), 0);
     for text in new {
-        if texts.len() < 3 && !texts.contains(&text) && is_small_part(text, observation) {
+        let length = text.chars().count();
+        let is_small = is_small_part(text, observation) && 2 * (told + length) <= observation.chars().count();
+        if texts.len() < 3 && !texts.contains(&text) && is_small {
             texts.push(text);
+            told += length;
         }
     }
     let mut said = Vec::new();
@@ -151,7 +154,7 @@ mod tests {
     use proptest::prelude::*;
     use worldloom_schema::{ActionKind, ObservationKind, Turn};
 
-    use super::{answer_in, of_json, of_lines, of_tree, of_turn};
+    use super::{Value, answer_in, of_json, of_lines, of_tree, of_turn};
 
     fn turn(observation: &str, kind: ObservationKind) -> Turn {
         Turn {
@@ -187,6 +190,18 @@ mod tests {
         assert_eq!(answer_in("search[x]"), None);
     }
 
+    #[test]
+    fn texts_of_a_screen_are_told_up_to_half_of_it() {
+        let screen = "'aaaaaaaa' 'bbbbbbbb' 'cccccccc'";
+        assert_eq!(of_tree(screen, ""), ["the screen then shows `aaaaaaaa`, `bbbbbbbb`."], "a third would be too much");
+    }
+
+    /// Characters of an observation that an instruction quotes: what stands in backticks and in the observation.
+    fn told(said: &str, observation: &str) -> usize {
+        let quoted = said.split('`').skip(1).step_by(2).filter(|text| observation.contains(*text));
+        quoted.map(|text| text.chars().count()).sum()
+    }
+
     proptest! {
         #[test]
         fn no_instruction_tells_more_than_half_of_an_observation(
@@ -194,9 +209,30 @@ mod tests {
             kind in prop::sample::select(vec![ObservationKind::Text, ObservationKind::Json, ObservationKind::Tree]),
         ) {
             let mut random = crate::seeds::stream(seed, "test", &[]);
-            let observation = observation.trim();
-            if let Some(said) = of_turn(&turn(observation, kind), &before, &mut random) {
-                prop_assert!(observation.chars().count() < 4 || !said.contains(observation) || said.len() < 60);
+            let observation = observation.trim().replace('`', "");
+            if let Some(said) = of_turn(&turn(&observation, kind), &before, &mut random) {
+                prop_assert!(2 * told(&said, &observation) <= observation.chars().count(), "{}", said);
+            }
+        }
+
+        #[test]
+        fn no_instruction_tells_more_than_half_of_a_screen_or_a_response(
+            texts in prop::collection::vec("[a-z]{1,12}", 1..6), seed in any::<u64>(), is_json in any::<bool>(),
+        ) {
+            let mut random = crate::seeds::stream(seed, "test", &[]);
+            let (observation, kind) = match is_json {
+                true => {
+                    let map: serde_json::Map<String, Value> =
+                        texts.iter().map(|text| (text.clone(), Value::from(text.as_str()))).collect();
+                    (Value::Object(map).to_string(), ObservationKind::Json)
+                }
+                false => (texts.iter().map(|text| format!("'{text}'")).collect(), ObservationKind::Tree),
+            };
+            if let Some(said) = of_turn(&turn(&observation, kind), "", &mut random) {
+                let is_of_fields = said.contains("with the fields ");
+                let names = said.split("with the fields ").nth(1).map_or(0, |names| names.len() - 1);
+                prop_assert!(2 * told(&said, &observation) <= observation.chars().count(), "{}", said);
+                prop_assert!(!is_of_fields || 2 * names <= observation.chars().count(), "{}", said);
             }
         }
     }
