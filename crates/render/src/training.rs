@@ -1,7 +1,7 @@
 //! Training a tokenizer of our own: byte-level BPE on what CPT will read.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,14 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{AddedToken, PreTokenizerWrapper, SplitDelimiterBehavior};
-use worldloom_schema::{Domain, Pool, TableReader, Trajectory};
+use worldloom_schema::{DOCUMENT_FILE, Document as TextDocument, Pool, TableReader, Trajectory};
 
 use crate::document::{Content, Control, Document};
 use crate::error::{Error, Result};
 use crate::layout::{PromptStyle, cpt_document, prompt_document};
 use crate::renderer::CPT_VERSION;
 use crate::report::{REPORT_FILE, write_json};
+use crate::rows::TEXTS;
 use crate::run::Progress;
 use crate::template::Templates;
 use crate::tokenizer::{END_OF_TEXT, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE, Tokenizer, failed};
@@ -77,9 +78,9 @@ pub struct TokenizerConfig {
 pub struct TokenizerReport {
     /// Hash of `tokenizer.json`.
     pub tokenizer: String,
-    /// `trajectories`, `vocab_size`, `bytes`, `tokens`.
+    /// `trajectories`, `texts`, `vocab_size`, `bytes`, `tokens`.
     pub counts: BTreeMap<String, u64>,
-    /// Bytes per token of the CPT pool's text, by domain.
+    /// Bytes per token of what CPT reads, by domain; texts under `documents`.
     pub bytes_per_token: BTreeMap<String, f64>,
 }
 
@@ -123,8 +124,8 @@ fn added_tokens() -> Vec<AddedToken> {
     special.chain(tags).collect()
 }
 
-/// Trains on the CPT pool as it will be rendered, and on the words of the other templates; writes `tokenizer.json`,
-/// `tokenizer_config.json` and `report.json` into `out`.
+/// Trains on the CPT pool as it will be rendered, on the texts of `documents.parquet` where that stands beside the pool,
+/// and on the words of the other templates; writes `tokenizer.json`, `tokenizer_config.json` and `report.json` into `out`.
 pub fn run_tokenizer(
     config: &TokenizerConfig,
     pools: &Path,
@@ -132,12 +133,11 @@ pub fn run_tokenizer(
     progress: Progress,
 ) -> Result<TokenizerReport> {
     let templates = Templates::bundled(&config.family)?;
-    let pool = pools.join(format!("{}.parquet", Pool::Cpt));
-    let reader = TableReader::<Trajectory>::open(&pool)?;
+    let reading = Reading::open(pools)?;
     // Two passes: training and measuring.
-    let total = 2 * reader.num_rows();
+    let (half, total) = (reading.rows, 2 * reading.rows);
     let failure = Mutex::new(None);
-    let texts = texts_of_pool(reader, &templates, &failure, |done| progress(done, total));
+    let texts = reading.texts(&templates, &failure, |done| progress(done, total))?;
     let trained = train_tokenizer(config.vocab_size, config.min_frequency, config.split, texts)?;
     if let Some(error) = failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
         return Err(error);
@@ -146,24 +146,96 @@ pub fn run_tokenizer(
     let path = out.join(TOKENIZER_FILE);
     fs_err::write(&path, &json)?;
     write_json(&out.join(TOKENIZER_CONFIG_FILE), &tokenizer_config())?;
-    let report = measure(&Tokenizer::open(&path)?, &templates, &pool, |done| progress(total / 2 + done, total))?;
+    let report = reading.measure(&Tokenizer::open(&path)?, &templates, |done| progress(half + done, total))?;
     write_json(&out.join(REPORT_FILE), &report)?;
     Ok(report)
 }
 
-/// The text pieces of the pool. An error ends the texts and is left in `failure`.
-fn texts_of_pool<'a>(
-    reader: TableReader<Trajectory>,
-    templates: &'a Templates,
-    failure: &'a Mutex<Option<Error>>,
-    progress: impl Fn(u64) + Send + 'a,
-) -> impl Iterator<Item = String> + Send + 'a {
-    let texts = reader.enumerate().map_while(move |(number, trajectory)| {
-        let texts = trajectory.map_err(Error::from).and_then(|trajectory| texts_of(templates, &trajectory, number));
-        progress(number as u64 + 1);
-        texts.map_err(|error| *failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error)).ok()
-    });
-    texts.flatten()
+/// What CPT will read.
+struct Reading {
+    pool: PathBuf,
+    documents: Option<PathBuf>,
+    rows: u64,
+}
+
+impl Reading {
+    fn open(pools: &Path) -> Result<Self> {
+        let pool = pools.join(format!("{}.parquet", Pool::Cpt));
+        let documents = Some(pools.join(DOCUMENT_FILE)).filter(|path| path.exists());
+        let mut rows = TableReader::<Trajectory>::open(&pool)?.num_rows();
+        if let Some(documents) = &documents {
+            rows += TableReader::<TextDocument>::open(documents)?.num_rows();
+        }
+        Ok(Self { pool, documents, rows })
+    }
+
+    fn documents(&self) -> Result<impl Iterator<Item = worldloom_schema::Result<TextDocument>> + Send + use<>> {
+        let reader = self.documents.as_deref().map(TableReader::<TextDocument>::open).transpose()?;
+        Ok(reader.into_iter().flatten())
+    }
+
+    /// All texts. An error ends them and is left in `failure`.
+    fn texts<'a, P: Fn(u64) + Send + 'a>(
+        &self,
+        templates: &'a Templates,
+        failure: &'a Mutex<Option<Error>>,
+        progress: P,
+    ) -> Result<impl Iterator<Item = String> + Send + use<'a, P>> {
+        let trajectories = TableReader::<Trajectory>::open(&self.pool)?.enumerate();
+        let of_pool = trajectories.map(|(number, trajectory)| texts_of(templates, &trajectory?, number));
+        let of_documents = self.documents()?.map(|document| Ok(vec![document?.text]));
+        let texts = of_pool.chain(of_documents).enumerate().map_while(move |(number, texts)| {
+            progress(number as u64 + 1);
+            let fail = |error| *failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error);
+            texts.map_err(fail).ok()
+        });
+        Ok(texts.flatten())
+    }
+
+    fn measure(&self, tokenizer: &Tokenizer, templates: &Templates, progress: impl Fn(u64)) -> Result<TokenizerReport> {
+        let mut sizes: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+        let mut add = |label: &'static str, text: &str| -> Result<()> {
+            let (bytes, tokens) = sizes.entry(label).or_default();
+            *bytes += text.len() as u64;
+            *tokens += tokenizer.encode_untrusted(text)?.map_or(0, |tokens| tokens.len() as u64);
+            Ok(())
+        };
+        let (mut trajectories, mut texts) = (0, 0);
+        for trajectory in TableReader::<Trajectory>::open(&self.pool)? {
+            let trajectory = trajectory?;
+            trajectories += 1;
+            match cpt_document(templates, &trajectory, CPT_VERSION) {
+                Ok(document) => {
+                    texts_in(document).iter().try_for_each(|text| add(trajectory.domain.as_str(), text))?;
+                }
+                Err(Error::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            progress(trajectories);
+        }
+        for document in self.documents()? {
+            texts += 1;
+            add(TEXTS, &document?.text)?;
+            progress(trajectories + texts);
+        }
+        let (bytes, tokens) = sizes.values().fold((0, 0), |sum, size| (sum.0 + size.0, sum.1 + size.1));
+        let vocab_size = tokenizer.vocab_size() as u64;
+        let counts = [
+            ("trajectories", trajectories),
+            ("texts", texts),
+            ("vocab_size", vocab_size),
+            ("bytes", bytes),
+            ("tokens", tokens),
+        ];
+        let read = sizes.into_iter().filter(|(_, (_, tokens))| *tokens > 0);
+        Ok(TokenizerReport {
+            tokenizer: tokenizer.hash().into(),
+            counts: counts.map(|(name, number)| (name.to_string(), number)).into(),
+            bytes_per_token: read
+                .map(|(label, (bytes, tokens))| (label.to_string(), bytes as f64 / tokens as f64))
+                .collect(),
+        })
+    }
 }
 
 /// The text pieces of a trajectory as CPT reads it, and a prompt of another template, so that every template is known.
@@ -189,44 +261,6 @@ fn texts_in(document: Document) -> Vec<String> {
             Content::Control(_) | Content::Template(_) => None,
         })
         .collect()
-}
-
-fn measure(
-    tokenizer: &Tokenizer,
-    templates: &Templates,
-    pool: &Path,
-    progress: impl Fn(u64),
-) -> Result<TokenizerReport> {
-    let mut sizes: BTreeMap<Domain, (u64, u64)> = BTreeMap::new();
-    let mut trajectories = 0;
-    for trajectory in TableReader::<Trajectory>::open(pool)? {
-        let trajectory = trajectory?;
-        trajectories += 1;
-        let (bytes, tokens) = sizes.entry(trajectory.domain).or_default();
-        match cpt_document(templates, &trajectory, CPT_VERSION) {
-            Ok(document) => {
-                for text in texts_in(document) {
-                    *bytes += text.len() as u64;
-                    *tokens += tokenizer.encode_untrusted(&text)?.map_or(0, |tokens| tokens.len() as u64);
-                }
-            }
-            Err(Error::Refused { .. }) => {}
-            Err(error) => return Err(error),
-        }
-        progress(trajectories);
-    }
-    let (bytes, tokens) = sizes.values().fold((0, 0), |sum, size| (sum.0 + size.0, sum.1 + size.1));
-    let vocab_size = tokenizer.vocab_size() as u64;
-    let counts = [("trajectories", trajectories), ("vocab_size", vocab_size), ("bytes", bytes), ("tokens", tokens)];
-    Ok(TokenizerReport {
-        tokenizer: tokenizer.hash().into(),
-        counts: counts.map(|(name, number)| (name.to_string(), number)).into(),
-        bytes_per_token: sizes
-            .into_iter()
-            .filter(|(_, (_, tokens))| *tokens > 0)
-            .map(|(domain, (bytes, tokens))| (domain.to_string(), bytes as f64 / tokens as f64))
-            .collect(),
-    })
 }
 
 /// What `transformers` reads beside `tokenizer.json`.

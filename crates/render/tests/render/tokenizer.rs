@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use worldloom_render::{
     Control, Error, Renderer, Templates, Tokenizer, TokenizerConfig, WordSplit, run_tokenizer, train_tokenizer,
 };
-use worldloom_schema::{Trajectory, hash_file, write_table};
+use worldloom_schema::{DOCUMENT_FILE, Document, Trajectory, hash_file, write_table};
 
 use crate::support::{episode, own_tokenizer, qwen_tokenizer};
 
@@ -114,6 +114,36 @@ fn a_tokenizer_is_trained_on_the_cpt_pool() {
         let tokens = tokenizer.encode_untrusted(&prompt).unwrap().unwrap().len();
         assert!(tokens <= 66, "v{version}: {tokens} tokens\n{prompt}");
     }
+}
+
+#[test]
+fn texts_beside_the_pool_are_trained_on_and_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let pools = folder.path();
+    write_table::<Trajectory>(&pools.join("cpt.parquet"), (0..60).map(episode)).unwrap();
+    let config =
+        TokenizerConfig { vocab_size: 900, min_frequency: 2, family: "compact".into(), split: WordSplit::Qwen };
+    let word = "quixotically";
+    let tokens = || {
+        let report = run_tokenizer(&config, pools, pools, &|_, _| {}).unwrap();
+        (Tokenizer::open(pools).unwrap().encode_untrusted(&format!(" {word}")).unwrap().unwrap().len(), report)
+    };
+    let (without, report) = tokens();
+    assert!(without > 4 && report.counts["texts"] == 0 && !report.bytes_per_token.contains_key("documents"));
+    let text = format!("They went {word} on. ").repeat(50);
+    let document = |number: u64| Document {
+        document_id: number.to_string(),
+        source: "texts".into(),
+        source_path: "t.md".into(),
+        source_row: number,
+        licence: None,
+        title: None,
+        text: text.clone(),
+    };
+    write_table(&pools.join(DOCUMENT_FILE), (0..3).map(document)).unwrap();
+    let (with, report) = tokens();
+    assert_eq!((with, report.counts["texts"], report.counts["trajectories"]), (1, 3, 60));
+    assert!(report.bytes_per_token["documents"] > 4.0 && report.bytes_per_token["terminal"] > 2.0);
 }
 
 #[test]
