@@ -77,6 +77,18 @@ pub struct RenderConfig {
     pub share_history: bool,
     /// Share of documents without anything to train on, 0 to 1, above which the run refuses.
     pub max_empty_share: f64,
+    /// Share of documents that are in no row or prompt for any reason (too long, an image, a tag in the observation), 0
+    /// to 1, above which the run refuses. Default: 0.5.
+    #[serde(default = "max_lost_share", skip_serializing_if = "is_max_lost_share")]
+    pub max_lost_share: f64,
+}
+
+fn max_lost_share() -> f64 {
+    0.5
+}
+
+fn is_max_lost_share(share: &f64) -> bool {
+    *share == max_lost_share()
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -118,8 +130,10 @@ impl RenderConfig {
 
     /// Checks the numbers.
     pub fn check(&self) -> Result<()> {
-        if !(0.0..=1.0).contains(&self.max_empty_share) {
-            return Err(config("max_empty_share", &format!("{}, expected 0 to 1", self.max_empty_share)));
+        for (field, share) in [("max_empty_share", self.max_empty_share), ("max_lost_share", self.max_lost_share)] {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(config(field, &format!("{share}, expected 0 to 1")));
+            }
         }
         let context_weights =
             [("action_weight", self.action_weight, Stage::Cpt), ("history_weight", self.history_weight, Stage::Sft)];

@@ -226,6 +226,22 @@ pub enum Error {
         /// The share allowed.
         limit: f64,
     },
+    /// Too many documents are in no row or prompt.
+    #[error(
+        "`{path}`: {lost} of {documents} documents are left out ({reasons}), more than `max_lost_share` {limit} allows"
+    )]
+    TooManyLost {
+        /// The pool file.
+        path: PathBuf,
+        /// Documents left out.
+        lost: u64,
+        /// All documents.
+        documents: u64,
+        /// Counts by reason.
+        reasons: String,
+        /// The share allowed.
+        limit: f64,
+    },
     /// Nothing is left.
     #[error("`{path}`: no row can be made of its {documents} documents ({reasons})")]
     NothingLeft {
@@ -245,6 +261,9 @@ impl Error {
             Error::NoChat { .. } => Some("say it with --chat or `chat`, such as chatml"),
             Error::NoTextEnd { .. } => Some("name it as `eos_token` in the tokenizer_config.json beside the tokenizer"),
             Error::OtherPrompts { .. } => Some("render the prompts as the rows that the model was trained on"),
+            Error::TooManyLost { .. } => {
+                Some("longer rows or prompts, or `long = \"cut_turns\"`, keep more; `max_lost_share` allows it")
+            }
             _ => None,
         }
     }

@@ -78,6 +78,8 @@ pub(crate) struct Fit {
     pub(crate) dropped: usize,
     /// Tokens of parts in which nothing would be trained.
     pub(crate) untrained: usize,
+    /// Those parts.
+    pub(crate) untrained_parts: usize,
 }
 
 /// Makes a document whose target is its last turn fit: the first turns go, the system context stays.
@@ -188,6 +190,7 @@ impl Fit {
             self.parts.push(part);
         } else {
             self.untrained += part.tokens.len();
+            self.untrained_parts += 1;
         }
     }
 }

@@ -27,6 +27,7 @@ impl Sink for PromptSink {
     fn take(&mut self, trajectory: &Trajectory, turn: usize, rendered: Rendered, tally: &mut Tally) -> Result<()> {
         let (length, label) = (rendered.tokens.len(), trajectory.domain.as_str());
         let cut = long_prompt(&rendered, self.max_tokens, self.long);
+        tally.cut(length - cut.as_ref().map_or(0, Vec::len));
         let Some(tokens) = cut else {
             tally.drop_document(label, Refusal::TooLong, length);
             return Ok(());

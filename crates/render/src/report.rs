@@ -62,7 +62,8 @@ pub struct RenderReport {
     /// Ids the tokenizer can produce.
     pub vocab_size: u64,
     /// `trajectories`, `texts`, `documents`, `rows`, `prompts`, `tokens`, `trained_tokens`, `tokens_rendered`,
-    /// `tokens_repeated`, `tokens_shared`, `tokens_cut`, `truncated`, `control_text_documents`, `instructions`.
+    /// `tokens_repeated`, `tokens_shared`, `tokens_cut`, `truncated`, `windows_without_target`, `control_text_documents`,
+    /// `instructions`.
     pub counts: BTreeMap<String, u64>,
     /// Sum of the loss weights of all rows: the denominator of one epoch.
     pub weight_sum: f64,
@@ -73,8 +74,13 @@ pub struct RenderReport {
     /// By domain; texts under `documents`.
     #[serde(default)]
     pub domains: BTreeMap<String, DomainReport>,
-    /// Documents by length: upper bound in tokens (powers of two) to number.
+    /// Documents by length: upper bound in tokens (powers of two) to number. Those refused before they were encoded have
+    /// none.
     pub lengths: BTreeMap<u64, u64>,
+    /// Documents longer than a row or prompt by how many of their tokens are in none: upper bound (powers of two) to
+    /// number. Of a document that is left out as too long, all are.
+    #[serde(default)]
+    pub cuts: BTreeMap<u64, u64>,
 }
 
 /// Counts while a render goes on.
@@ -84,6 +90,7 @@ pub(crate) struct Tally {
     pub(crate) versions: BTreeMap<String, u64>,
     pub(crate) dropped: BTreeMap<String, Dropped>,
     pub(crate) lengths: BTreeMap<u64, u64>,
+    pub(crate) cuts: BTreeMap<u64, u64>,
     pub(crate) omitted: BTreeMap<String, u64>,
     pub(crate) domains: BTreeMap<&'static str, DomainReport>,
     pub(crate) weight_sum: f64,
@@ -120,8 +127,20 @@ impl Tally {
         *self.lengths.entry(tokens.next_power_of_two()).or_default() += 1;
     }
 
+    /// Counts what a long document lost, if anything.
+    pub(crate) fn cut(&mut self, lost: usize) {
+        if lost > 0 {
+            *self.cuts.entry((lost as u64).next_power_of_two()).or_default() += 1;
+        }
+    }
+
     pub(crate) fn empty_documents(&self) -> u64 {
         self.empty
+    }
+
+    /// Documents that are in no row, for whatever reason.
+    pub(crate) fn lost_documents(&self) -> u64 {
+        self.dropped.values().map(|dropped| dropped.documents).sum()
     }
 
     pub(crate) fn reasons(&self) -> String {

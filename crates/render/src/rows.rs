@@ -63,6 +63,9 @@ impl RowSink {
     fn counted(&self, label: &'static str, rendered: &Rendered, fit: Fit, tally: &mut Tally) -> Vec<Fitted> {
         let lost = fit.dropped + fit.untrained;
         tally.add("tokens_repeated", fit.repeated as u64);
+        if rendered.tokens.len() > self.settings.row_tokens {
+            tally.cut(lost);
+        }
         if fit.parts.is_empty() {
             let refusal = if fit.untrained > 0 { Refusal::NoTarget } else { Refusal::TooLong };
             tally.drop_document(label, refusal, lost);
@@ -71,6 +74,7 @@ impl RowSink {
         let is_long = u64::from(rendered.tokens.len() > self.settings.row_tokens);
         tally.add("tokens_cut", lost as u64);
         tally.add("truncated", is_long);
+        tally.add("windows_without_target", fit.untrained_parts as u64);
         let of = tally.of(label);
         of.kept += 1;
         of.truncated += is_long;

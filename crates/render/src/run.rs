@@ -234,6 +234,11 @@ fn check_share(config: &RenderConfig, pool: &Path, tally: &Tally) -> Result<()> 
     if tally.get("rows") + tally.get("prompts") == 0 {
         return Err(Error::NothingLeft { path, documents, reasons: tally.reasons() });
     }
+    let lost = tally.lost_documents();
+    if lost as f64 / documents as f64 > config.max_lost_share {
+        let (reasons, limit) = (tally.reasons(), config.max_lost_share);
+        return Err(Error::TooManyLost { path, lost, documents, reasons, limit });
+    }
     Ok(())
 }
 
@@ -257,5 +262,6 @@ fn report_of(config: &RenderConfig, renderer: &Renderer, tally: Tally, waste: f6
         waste,
         dropped: tally.dropped,
         lengths: tally.lengths,
+        cuts: tally.cuts,
     }
 }

@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use worldloom_curate::{CurateConfig, Resources};
-use worldloom_render::{RenderConfig, RenderReport, TokenizerConfig};
+use worldloom_render::{REPORT_FILE, RenderConfig, RenderReport, TokenizerConfig, TokenizerReport};
+use worldloom_report::shard::histogram;
 use worldloom_schema::{DOCUMENT_FILE, TRAJECTORY_FILE};
 
 use super::{Counts, Role, Step, StepContext, rebase, resolve_as, templates_key};
@@ -74,7 +76,7 @@ impl Step for Curate {
     }
 }
 
-/// A byte-level BPE trained on the CPT pool.
+/// A byte-level BPE trained on the CPT pool and the texts beside it.
 pub(super) struct TokenizerTrain;
 
 impl Step for TokenizerTrain {
@@ -83,7 +85,7 @@ impl Step for TokenizerTrain {
     }
 
     fn about(&self) -> &'static str {
-        "Train a byte-level BPE tokenizer on the CPT pool"
+        "Train a byte-level BPE tokenizer on what CPT will read"
     }
 
     fn artifact(&self) -> &'static str {
@@ -102,6 +104,12 @@ impl Step for TokenizerTrain {
     fn external_inputs(&self, config: &Value) -> Result<Value> {
         let config: TokenizerConfig = serde_json::from_value(config.clone())?;
         templates_key(Some(&config.family), None)
+    }
+
+    fn summary(&self, out: &Path) -> Result<Vec<String>> {
+        let report: TokenizerReport = read_report(out)?;
+        let line = |(name, bytes): (&String, &f64)| format!("{name:<12} {bytes:.2} bytes a token");
+        Ok(report.bytes_per_token.iter().map(line).collect())
     }
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
@@ -130,7 +138,11 @@ impl Step for Render {
     fn roles(&self) -> &'static [Role] {
         const ROLES: &[Role] = &[
             Role::required("pools", Some("pools"), "artifact of `curate`"),
-            Role::required("tokenizer", None, "artifact of `tokenizer train`, or a folder with `tokenizer.json`"),
+            Role::required(
+                "tokenizer",
+                None,
+                "artifact of `tokenizer train`, a folder with `tokenizer.json`, or that file",
+            ),
         ];
         ROLES
     }
@@ -147,8 +159,8 @@ impl Step for Render {
     }
 
     fn summary(&self, out: &Path) -> Result<Vec<String>> {
-        let report: RenderReport = serde_json::from_slice(&fs_err::read(out.join(worldloom_render::REPORT_FILE))?)?;
-        Ok(report.table())
+        let report: RenderReport = read_report(out)?;
+        Ok(report.table().into_iter().chain(lengths(&report)).collect())
     }
 
     fn version(&self) -> u32 {
@@ -157,8 +169,21 @@ impl Step for Render {
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
         let (pools, tokenizer) = (context.input("pools")?, context.input("tokenizer")?);
-        let tokenizer = tokenizer.join("tokenizer.json");
-        let report = worldloom_render::run(&context.config()?, pools, &tokenizer, &context.out, &context.advance())?;
+        let report = worldloom_render::run(&context.config()?, pools, tokenizer, &context.out, &context.advance())?;
         Ok(report.counts)
     }
+}
+
+/// How long documents were, and what long ones lost, as bars.
+pub(crate) fn lengths(report: &RenderReport) -> Vec<String> {
+    let histograms = [
+        ("tokens of a document before it is cut", &report.lengths),
+        ("tokens that a long document lost", &report.cuts),
+    ];
+    let drawn = histograms.into_iter().filter(|(_, counts)| !counts.is_empty());
+    drawn.flat_map(|(title, counts)| histogram(title, counts)).collect()
+}
+
+fn read_report<T: DeserializeOwned>(out: &Path) -> Result<T> {
+    Ok(serde_json::from_slice(&fs_err::read(out.join(REPORT_FILE))?)?)
 }

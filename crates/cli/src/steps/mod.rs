@@ -32,6 +32,7 @@ use worldloom_model::SaveDType;
 use worldloom_render::Templates;
 use worldloom_schema::InputRef;
 
+pub(crate) use data::lengths;
 pub(crate) use ingest::store_access;
 pub(crate) use model::planned_shape;
 

@@ -9,6 +9,7 @@ mod corpora;
 mod extension;
 mod form;
 mod gguf;
+mod lengths;
 mod pieces;
 mod published;
 mod rows;

@@ -7,18 +7,18 @@ use worldloom_schema::{PROMPT_FILE, Prompt, Row, ShardSet, Trajectory, read_tabl
 
 use crate::support::{episode, own_tokenizer, renderer, terminal};
 
-struct Pools {
+pub(crate) struct Pools {
     folder: tempfile::TempDir,
 }
 
 impl Pools {
-    fn new(stage: Stage, trajectories: impl IntoIterator<Item = Trajectory>) -> Self {
+    pub(crate) fn new(stage: Stage, trajectories: impl IntoIterator<Item = Trajectory>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         write_table(&folder.path().join(format!("{stage}.parquet")), trajectories).unwrap();
         Self { folder }
     }
 
-    fn render(&self, config: &RenderConfig, name: &str) -> worldloom_render::Result<RenderReport> {
+    pub(crate) fn render(&self, config: &RenderConfig, name: &str) -> worldloom_render::Result<RenderReport> {
         let out = self.out(name);
         fs_err::create_dir_all(&out).unwrap();
         // A file in the folder, because `own_tokenizer` lives in memory.
@@ -33,7 +33,7 @@ impl Pools {
         self.folder.path().join(name)
     }
 
-    fn rows(&self, name: &str) -> Vec<Row> {
+    pub(crate) fn rows(&self, name: &str) -> Vec<Row> {
         let set = ShardSet::open(&self.out(name)).unwrap();
         (0..set.len()).map(|row| set.row(row).unwrap()).collect()
     }
@@ -74,11 +74,12 @@ pub(crate) fn config(stage: Stage) -> RenderConfig {
         history_weight: 0.0,
         share_history: false,
         max_empty_share: 0.1,
+        max_lost_share: 0.5,
     }
 }
 
 /// Recomputes the report's sums from the rows.
-fn check_report(report: &RenderReport, rows: &[Row], row_tokens: usize) {
+pub(crate) fn check_report(report: &RenderReport, rows: &[Row], row_tokens: usize) {
     let count = |name: &str| report.counts.get(name).copied().unwrap_or(0);
     assert_eq!(count("rows"), rows.len() as u64);
     assert_eq!(count("tokens"), rows.iter().map(|row| row.tokens.len() as u64).sum::<u64>());
@@ -282,7 +283,7 @@ fn prompts_carry_history_and_truth() {
     let tokenizer = Tokenizer::from_bytes(tokenizer_json().as_bytes(), "t".as_ref()).unwrap();
     let text = tokenizer.decode(&prompt.tokens).unwrap();
     assert!(text.ends_with("</predicted_observation>.<|im_end|>\n<|im_start|>assistant\n"), "{text}");
-    let shorter = RenderConfig { max_prompt_tokens: Some(400), ..config(Stage::Rl) };
+    let shorter = RenderConfig { max_prompt_tokens: Some(400), max_lost_share: 1.0, ..config(Stage::Rl) };
     let limited = pools.render(&shorter, "short").unwrap();
     let long = prompts.iter().filter(|prompt| prompt.tokens.len() > 400).count() as u64;
     assert!(long > 0);
@@ -291,7 +292,7 @@ fn prompts_carry_history_and_truth() {
 }
 
 /// A trajectory of ten turns with about `words` words each.
-fn long_one(words: usize) -> Trajectory {
+pub(crate) fn long_one(words: usize) -> Trajectory {
     let observation = "fig plum ".repeat(words / 2);
     terminal(&(0..10).map(|_| ("cat f", observation.as_str(), true)).collect::<Vec<_>>())
 }

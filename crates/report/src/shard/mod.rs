@@ -6,7 +6,7 @@ mod page;
 mod summary;
 
 pub use page::page;
-pub use summary::{Part, ShardSummary, Why};
+pub use summary::{Part, ShardSummary, Why, histogram};
 
 /// Text of one token, or of a few that are text only together.
 #[derive(Debug, Clone, PartialEq)]
@@ -107,7 +107,7 @@ impl ShardRow {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cell, Segment, ShardRow, ShardSummary, page};
+    use super::{Cell, Segment, ShardRow, ShardSummary, histogram, page};
 
     fn cell(text: &str, weight: f32) -> Cell {
         let reason = if weight > 0.0 { "observation" } else { "action" }.into();
@@ -164,6 +164,10 @@ mod tests {
         assert_eq!(summary.document_lengths, [(32, 1), (64, 1), (128, 1)].into());
         let text = summary.table();
         assert!(text.contains("assistant") && text.contains("63.4 %"), "{text}");
+        assert_eq!(
+            histogram("lengths", &summary.document_lengths)[..2],
+            ["lengths".to_string(), format!("up to        32          1 {}", "█".repeat(40))]
+        );
         assert_eq!((summary.reasons["observation"].tokens, summary.reasons["observation"].weight_sum), (104, 72.0));
         assert!(text.contains("prompt") && text.contains("0.69"), "{text}");
     }

@@ -121,13 +121,18 @@ impl ShardSummary {
             ("tokens of a document", &self.document_lengths),
             ("trained tokens of a row", &self.trained_lengths),
         ] {
-            out += &format!("\n{title}\n");
-            let most = lengths.values().copied().max().unwrap_or(1).max(1);
-            for (bound, &count) in lengths {
-                let bar = "█".repeat((count as usize * BAR).div_ceil(most as usize));
-                out += &format!("up to {:>9} {:>10} {bar}\n", grouped(*bound), grouped(count));
-            }
+            out += &format!("\n{}\n", histogram(title, lengths).join("\n"));
         }
         out
     }
+}
+
+/// Numbers by their upper bound as bars, below a title.
+pub fn histogram(title: &str, lengths: &BTreeMap<u64, u64>) -> Vec<String> {
+    let most = lengths.values().copied().max().unwrap_or(1).max(1);
+    let line = |(&bound, &count): (&u64, &u64)| {
+        let bar = "█".repeat((count as usize * BAR).div_ceil(most as usize));
+        format!("up to {:>9} {:>10} {bar}", grouped(bound), grouped(count))
+    };
+    std::iter::once(title.to_string()).chain(lengths.iter().map(line)).collect()
 }

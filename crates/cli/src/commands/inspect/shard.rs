@@ -111,8 +111,10 @@ fn notes(path: &Path) -> Vec<String> {
     let count = |name: &str| report.counts.get(name).copied().unwrap_or(0);
     notes.push(format!("longer than a row: {} documents, {} tokens cut", count("truncated"), count("tokens_cut")));
     notes.push(format!("documents that spell control tokens: {}", count("control_text_documents")));
-    let lengths = report.lengths.iter().map(|(bound, count)| format!("{bound}: {count}"));
-    notes.push(format!("documents by length before that (up to): {}", lengths.collect::<Vec<_>>().join(", ")));
+    if count("windows_without_target") > 0 {
+        notes.push(format!("windows without a target, left out: {}", count("windows_without_target")));
+    }
+    notes.extend(crate::steps::lengths(&report));
     notes
 }
 
