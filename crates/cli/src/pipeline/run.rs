@@ -35,6 +35,7 @@ pub(crate) fn run(planned: &[Planned], stop: &AtomicBool) -> Result<Made> {
             .with_context(|| format!("step `{}`", step.name))?;
         let counts: Vec<String> = manifest.counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
         eprintln!("{:width$}  {} in {}", "", counts.join(", "), duration(started.elapsed().as_secs_f64()));
+        step.step.summary(&step.folder)?.iter().for_each(|line| eprintln!("{:width$}  {line}", ""));
         made.ran += 1;
     }
     Ok(made)
