@@ -14,7 +14,7 @@ use worldloom_schema::{Domain, System};
 use crate::blocks::parse_blocks;
 use crate::error::{Error, Result};
 use crate::family::{Family, bundled};
-use crate::tools::{tool_lines, tools_line};
+use crate::tools::{is_cut, tool_lines, tools_line};
 use crate::values::to_jinja;
 
 /// Name of the file with the domain blocks inside a folder of templates.
@@ -181,7 +181,10 @@ impl Templates {
         };
         let Some(used) = self.variables.get(&version) else { return Vec::new() };
         let shows = |names: &[&str]| names.iter().any(|name| used.contains(*name));
-        DYNAMIC_PARTS.iter().filter(|(part, names)| has(part) && !shows(names)).map(|(part, _)| *part).collect()
+        let unseen = DYNAMIC_PARTS.iter().filter(|(part, names)| has(part) && !shows(names)).map(|(part, _)| *part);
+        let is_cut =
+            !shows(&["tool_definitions"]) && shows(&["tools"]) && system.action_space.as_deref().is_some_and(is_cut);
+        unseen.chain(is_cut.then_some("tools_beyond_their_first_400_characters")).collect()
     }
 }
 

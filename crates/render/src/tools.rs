@@ -5,6 +5,13 @@ use serde_json::value::RawValue;
 
 /// Longest tools text that is kept when it is not a list of tools, in characters.
 const MAX_PLAIN: usize = 400;
+/// Stands where it is cut.
+const CUT: char = '…';
+
+/// Whether the line shows less than there is.
+pub(crate) fn is_cut(action_space: &str) -> bool {
+    tools_line(action_space).ends_with(CUT) && !action_space.trim_end().ends_with(CUT)
+}
 
 /// `[{"type": "function", "function": {"name": "bash", …}}]` becomes `bash(command)`; what is not a JSON list of tools
 /// is put on one line and cut.
@@ -46,14 +53,14 @@ fn signature(tool: &Value) -> Option<String> {
 fn one_line(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match line.char_indices().nth(MAX_PLAIN) {
-        Some((at, _)) => format!("{}…", &line[..at]),
+        Some((at, _)) => format!("{}{CUT}", &line[..at]),
         None => line,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{tool_lines, tools_line};
+    use super::{is_cut, tool_lines, tools_line};
 
     #[test]
     fn whole_tools_stand_one_a_line_and_keep_every_key() {
@@ -74,5 +81,8 @@ mod tests {
         check("click(x, y)\n  type(text)", "click(x, y) type(text)");
         check(r#"[1, 2]"#, "[1, 2]");
         assert_eq!(tools_line(&"é".repeat(500)).chars().count(), 401);
+        assert!(
+            is_cut(&"é".repeat(500)) && !is_cut(&"é".repeat(400)) && !is_cut(&format!("[{bash}]")) && !is_cut("a…")
+        );
     }
 }
