@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use worldloom_render::{TEMPLATE_FILE, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE};
 use worldloom_schema::{Artifact, InputRef, hash_file, hash_json};
 
 use super::Pipeline;
@@ -74,7 +75,10 @@ pub(crate) fn plan(pipeline: &Pipeline, pipeline_file: &Path, runs: &Path, missi
             check_role(step, role, &origin)?;
             let earlier = planned.iter().find(|planned| planned.name == *input);
             let reference = match earlier {
-                Some(made) => InputRef { path: made.folder.clone(), key: made.key.clone() },
+                Some(made) => {
+                    let key = with_template_beside(&made.folder, made.key.clone())?;
+                    InputRef { path: made.folder.clone(), key }
+                }
                 None if missing == Missing::Shown && !base.join(input).exists() => {
                     absent.push(format!("`{input}` is not there"));
                     InputRef { path: base.join(input), key: "missing".into() }
@@ -159,7 +163,25 @@ pub(crate) fn external(path: &Path) -> Result<InputRef> {
         Err(_) if path.is_file() => hash_file(path)?,
         Err(_) => hash_folder(path)?,
     };
-    Ok(InputRef { path: path.into(), key })
+    Ok(InputRef { path: path.into(), key: with_template_beside(path, key)? })
+}
+
+/// The key of an input and of what lies beside it and says how a model is spoken to: a chat template that somebody put
+/// into an artifact, and what stands beside a tokenizer's file.
+fn with_template_beside(path: &Path, key: String) -> Result<String> {
+    let mut beside: Vec<PathBuf> = Vec::new();
+    if path.file_name().is_some_and(|name| name == TOKENIZER_FILE) && path.is_file() {
+        beside = [TEMPLATE_FILE, TOKENIZER_CONFIG_FILE].map(|name| path.with_file_name(name)).into();
+    } else if let Ok(artifact) = Artifact::open_any(path)
+        && !artifact.manifest.files.contains_key(TEMPLATE_FILE)
+    {
+        beside.push(path.join(TEMPLATE_FILE));
+    }
+    let hashes = beside.iter().filter(|path| path.exists()).map(|path| hash_file(path));
+    match hashes.collect::<worldloom_schema::Result<Vec<_>>>()? {
+        hashes if hashes.is_empty() => Ok(key),
+        hashes => Ok(hash_json(&json!([key, hashes]))),
+    }
 }
 
 fn hash_folder(folder: &Path) -> Result<String> {
@@ -234,5 +256,81 @@ fn differences(path: &str, before: &Value, now: &Value, out: &mut Vec<String>) {
             out.push(format!("{path} {} → {}", short(a), short(b)));
         }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use worldloom_schema::{ArtifactWriter, Manifest};
+
+    use super::*;
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    #[test]
+    fn a_chat_template_beside_a_tokenizer_is_part_of_its_key() {
+        let folder = folder();
+        let artifact = folder.path().join("tokenizer");
+        let writer = ArtifactWriter::create(&artifact).unwrap();
+        fs_err::write(writer.path().join(TOKENIZER_FILE), "{}").unwrap();
+        fs_err::write(writer.path().join(TOKENIZER_CONFIG_FILE), "{}").unwrap();
+        let manifest = Manifest { key: "made".into(), ..Manifest::new("tokenizer", 1) };
+        writer.finish(manifest).unwrap();
+        let key = |path: &Path| external(path).unwrap().key;
+        let file = artifact.join(TOKENIZER_FILE);
+        assert_eq!(key(&artifact), "made");
+        let alone = key(&file);
+        fs_err::write(artifact.join(TEMPLATE_FILE), "{{ messages }}").unwrap();
+        let (beside, of_file) = (key(&artifact), key(&file));
+        assert!(beside != "made" && of_file != alone);
+        fs_err::write(artifact.join(TEMPLATE_FILE), "{{ messages }}!").unwrap();
+        assert!(key(&artifact) != beside && key(&file) != of_file);
+        fs_err::remove_file(artifact.join(TEMPLATE_FILE)).unwrap();
+        assert_eq!((key(&artifact).as_str(), key(&file)), ("made", alone.clone()));
+        fs_err::write(artifact.join(TOKENIZER_CONFIG_FILE), r#"{"eos_token": "</s>"}"#).unwrap();
+        assert_ne!(key(&file), alone);
+    }
+
+    #[test]
+    fn rows_are_made_again_for_another_tokenizer_mask_or_policy() {
+        let render = find_step("render").unwrap();
+        let settings = "stage = 'sft'\nfamily = 'compact'\nversions = [2]\nrow_tokens = 64\nlong = 'drop'\npack = true\nseed = 1\nmax_empty_share = 0.1";
+        let inputs = |pools: &str, tokenizer: &str| {
+            let input = |key: &str| InputRef { path: "x".into(), key: key.into() };
+            BTreeMap::from([("pools".to_string(), input(pools)), ("tokenizer".to_string(), input(tokenizer))])
+        };
+        let key = |more: &str, pools: &str, tokenizer: &str| {
+            let mut table: toml::Table = settings.parse().unwrap();
+            merge(&mut table, more.parse().unwrap());
+            let config = render.resolve(&table, Path::new("."), "test").unwrap();
+            step_key(render, &config, &inputs(pools, tokenizer)).unwrap()
+        };
+        let plain = key("", "a", "b");
+        assert_eq!(plain, key("", "a", "b"));
+        // The turn mask is in the pools.
+        let mut keys = vec![plain, key("", "other pools", "b"), key("", "a", "other tokenizer")];
+        let settings = [
+            "seed = 2",
+            "long = 'cut_turns'",
+            "pack = false",
+            "thinking = 'mixed'",
+            "thinking = 'off'",
+            "row_tokens = 65",
+            "versions = [3]",
+            "family = 'full'",
+            "chat = 'qwen3'",
+            "share_history = true",
+            "history_weight = 0.5",
+            "instruction_share = 0.5",
+            "max_empty_share = 0.2",
+            "max_lost_share = 0.2",
+        ];
+        keys.extend(settings.iter().map(|setting| key(setting, "a", "b")));
+        let count = keys.len();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), count, "each gives a key of its own");
     }
 }

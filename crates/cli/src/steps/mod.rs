@@ -181,10 +181,11 @@ fn variable(name: &str) -> Option<String> {
 /// The texts of `compact` that keys were first made with; they add nothing to a key.
 const FIRST_TEXTS: &str = "6beccedd829061893be20eee0d8ec626";
 
-/// What templates add to a step's key: the hash of a folder, or of what a bundled family says.
+/// What templates add to a step's key: the hash of all that a folder or a bundled family says. What a folder does not
+/// say itself it has from `compact`, so that is part of it too.
 fn templates_key(family: Option<&str>, folder: Option<&Path>) -> Result<Value> {
     match (family, folder) {
-        (_, Some(folder)) => Ok(json!(crate::pipeline::external(folder)?.key)),
+        (_, Some(folder)) => Ok(json!(Templates::from_folder(folder)?.hash_of_all())),
         (None, None) => Ok(Value::Null),
         (Some(family), None) => {
             let hash = Templates::bundled(family)?.hash_of_all();
@@ -253,6 +254,15 @@ mod tests {
         let before = own();
         fs_err::write(folder.path().join("v1.jinja"), "two").unwrap();
         assert_ne!(own(), before);
+        let texts = worldloom_render::Templates::from_folder(folder.path()).unwrap();
+        assert_eq!(own(), texts.hash_of_all(), "what the folder has from `compact` is in its key");
+        let before = own();
+        fs_err::write(folder.path().join("tag_instruction.txt"), "Answer in <predicted_observation>.").unwrap();
+        assert_ne!(own(), before);
+        let before = own();
+        fs_err::write(folder.path().join("notes.md"), "says nothing to a model").unwrap();
+        assert_eq!(own(), before);
+        assert!(templates_key(None, Some(&folder.path().join("none"))).is_err());
         assert!(templates_key(Some("nothing"), None).is_err());
     }
 }
