@@ -13,7 +13,7 @@ use crate::template::Templates;
 /// [`render_prompt`](crate::Renderer::render_prompt) gives for the turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BenchTurn {
-    /// The system prompt, by the template of RL.
+    /// The system prompt.
     pub system: String,
     /// The actions up to the turn; the last with the instruction for thinking and tags.
     pub prompts: Vec<String>,
@@ -25,11 +25,21 @@ pub struct BenchTurn {
 
 /// The row of a turn, counted from 0; none for turns that are not there and for images.
 pub fn bench_turn(templates: &Templates, trajectory: &Trajectory, turn: usize) -> Result<Option<BenchTurn>> {
+    turn_texts(templates, RL_VERSION, trajectory, turn)
+}
+
+/// The same with the system prompt of another template version.
+pub fn turn_texts(
+    templates: &Templates,
+    version: u8,
+    trajectory: &Trajectory,
+    turn: usize,
+) -> Result<Option<BenchTurn>> {
     let Some(target) = trajectory.turns.get(turn) else { return Ok(None) };
     if target.observation_kind == ObservationKind::Image {
         return Ok(None);
     }
-    let system = templates.system_prompt(RL_VERSION, trajectory.domain, &trajectory.system)?;
+    let system = templates.system_prompt(version, trajectory.domain, &trajectory.system)?;
     let shown = &trajectory.turns[..=turn];
     let mut prompts: Vec<String> = shown.iter().map(|turn| user_turn(trajectory, turn)).collect();
     let current_prompt = prompts.last().cloned().unwrap_or_default();

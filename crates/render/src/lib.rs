@@ -33,7 +33,7 @@ mod tools;
 mod training;
 mod values;
 
-pub use bench::{BenchTurn, bench_turn};
+pub use bench::{BenchTurn, bench_turn, turn_texts};
 pub use blocks::{Blocks, Chapter, CommonBlocks, Example, Part};
 pub use chat::{ChatForm, ChatTemplate, Conversation, Message, TEMPLATE_FILE, ToolCall};
 pub use config::{Long, RenderConfig};

@@ -27,6 +27,15 @@ impl Stage {
         }
     }
 
+    /// The lowest template version that it owns.
+    pub(crate) fn first_version(self) -> u8 {
+        match self {
+            Stage::Rl => 0,
+            Stage::Cpt => 1,
+            Stage::Sft => 2,
+        }
+    }
+
     /// Refuses another stage's template.
     pub fn check_version(self, version: u8) -> Result<()> {
         let owner = Stage::of_version(version);

@@ -14,6 +14,7 @@ use worldloom_schema::{Domain, System};
 use crate::blocks::parse_blocks;
 use crate::error::{Error, Result};
 use crate::family::{Family, bundled};
+use crate::stage::Stage;
 use crate::tools::{is_cut, tool_lines, tools_line};
 use crate::values::to_jinja;
 
@@ -126,6 +127,12 @@ impl Templates {
         self.content.sources.keys().copied().collect()
     }
 
+    /// The first version of a stage.
+    pub fn first_of(&self, stage: Stage) -> Result<u8> {
+        let first = self.versions().into_iter().find(|&version| Stage::of_version(version) == stage);
+        first.ok_or_else(|| self.missing(stage.first_version()))
+    }
+
     /// Hash of a version's text.
     pub fn hash(&self, version: u8) -> Option<&str> {
         self.hashes.get(&version).map(String::as_str)
@@ -141,8 +148,12 @@ impl Templates {
         if self.content.sources.contains_key(&version) {
             return Ok(());
         }
+        Err(self.missing(version))
+    }
+
+    fn missing(&self, version: u8) -> Error {
         let known: Vec<_> = self.content.sources.keys().map(|version| format!("v{version}")).collect();
-        Err(Error::NoTemplate { family: self.family.clone(), version, known: known.join(", ") })
+        Error::NoTemplate { family: self.family.clone(), version, known: known.join(", ") }
     }
 
     /// The system prompt of a trajectory.

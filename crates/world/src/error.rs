@@ -92,7 +92,7 @@ pub enum Error {
     },
     /// Too much was left without an answer.
     #[error(
-        "{unavailable} of {queries} questions have no answer of teacher or judge, more than `max_unavailable_share` {limit} allows; the same command asks those again"
+        "{unavailable} of {queries} questions have no answer of teacher or judge, more than `max_unavailable_share` {limit} allows; the same command asks those again{details}"
     )]
     Unanswered {
         /// Questions without an answer.
@@ -101,6 +101,16 @@ pub enum Error {
         queries: u64,
         /// The share allowed.
         limit: f64,
+        /// The last reason, and where all are.
+        details: String,
+    },
+    /// An endpoint that takes no question, or answers that cannot be kept.
+    #[error("ask the teacher (requests are in `{log}`): {source}")]
+    Asking {
+        /// The log.
+        log: PathBuf,
+        /// What came of the question.
+        source: worldloom_judge::endpoint::Failure,
     },
     /// A group to score that does not belong to the prompts.
     #[error("prompt {prompt} was to be scored, there are {prompts}")]

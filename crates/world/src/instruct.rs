@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use worldloom_judge::copied;
 use worldloom_judge::endpoint::Message;
-use worldloom_schema::{Domain, ObservationKind, Pool, Trajectory, Turn, read_table, write_table};
+use worldloom_schema::{Domain, ObservationKind, Pool, Trajectory, Turn, hash_json, read_table, write_table};
 use worldloom_train::{Purpose, split_seed};
 
 use crate::error::{Error, Result};
@@ -91,7 +91,8 @@ pub struct InstructReport {
     pub left_as_they_were: u64,
     /// Those that the teacher gave no answer about.
     pub unavailable: u64,
-    /// Single instructions that were rejected, by reason.
+    /// Single instructions that were rejected, by reason; under `rejected_by_server`, trajectories whose question the
+    /// server would not take.
     pub rejected: BTreeMap<String, u64>,
 }
 
@@ -112,6 +113,11 @@ impl InstructReport {
         let rejected = self.rejected.iter().map(|(reason, &count)| (format!("rejected_{reason}"), count));
         counts.into_iter().map(|(name, count)| (name.to_string(), count)).chain(rejected).collect()
     }
+}
+
+/// Hash of the words that a teacher is asked with: they decide what it writes.
+pub fn words_hash() -> String {
+    hash_json(&json!(SYSTEM))
 }
 
 /// Writes the pools with instructions and the report into the existing folder `out`.
@@ -136,16 +142,17 @@ pub fn instruct(config: &InstructConfig, inputs: &InstructInputs<'_>, out: &Path
     for (_, trajectories) in &mut pools {
         drawn.extend(trajectories.iter_mut().filter_map(|trajectory| draw(config, trajectory, &mut report)));
     }
-    let (mut done, total) = (0, drawn.len() as u64);
+    let (mut done, total, mut why) = (0, drawn.len() as u64, None);
     for chunk in drawn.chunks_mut(AT_ONCE) {
         if inputs.stop.load(Ordering::Relaxed) {
             return Err(Error::Stopped { done, total });
         }
-        ask(&teacher, chunk, &mut report)?;
+        why = ask(&teacher, chunk, &mut report)?.or(why);
         done += chunk.len() as u64;
         (inputs.progress)(done, total);
     }
-    check_answered(report.unavailable, report.drawn, config.max_unavailable_share)?;
+    let (unavailable, limit) = (report.unavailable, config.max_unavailable_share);
+    check_answered(unavailable, report.drawn, limit, why.as_deref(), inputs.place.folder)?;
     for (name, trajectories) in pools {
         write_table(&out.join(name), trajectories)?;
     }
@@ -197,13 +204,21 @@ fn seed_of(seed: u64, id: &str) -> u64 {
     split_seed(seed, Purpose::Sampling, hash)
 }
 
-fn ask(teacher: &Teacher, drawn: &mut [Drawn<'_>], report: &mut InstructReport) -> Result<()> {
+/// Asks about a chunk; why an answer is missing, where one is.
+fn ask(teacher: &Teacher, drawn: &mut [Drawn<'_>], report: &mut InstructReport) -> Result<Option<String>> {
     let conversations: Vec<Vec<Message>> = drawn.iter().map(Drawn::conversation).collect();
+    let mut missing = None;
     for (drawn, reply) in drawn.iter_mut().zip(teacher.ask(&conversations, 0)?) {
         let content = match reply {
             Reply::Said { content, .. } => content,
-            Reply::Unavailable => {
+            Reply::Unavailable { why } => {
                 report.unavailable += 1;
+                missing = Some(why);
+                continue;
+            }
+            Reply::Rejected => {
+                report.left_as_they_were += 1;
+                *report.rejected.entry("rejected_by_server".into()).or_default() += 1;
                 continue;
             }
             Reply::Refused | Reply::Cut => String::new(),
@@ -213,7 +228,7 @@ fn ask(teacher: &Teacher, drawn: &mut [Drawn<'_>], report: &mut InstructReport) 
         report.left_as_they_were += u64::from(instruction.is_none());
         drawn.trajectory.system.simulation_instruction = instruction;
     }
-    Ok(())
+    Ok(missing)
 }
 
 impl Drawn<'_> {

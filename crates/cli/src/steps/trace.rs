@@ -48,8 +48,12 @@ impl Step for Trace {
     fn external_inputs(&self, config: &Value) -> Result<Value> {
         let config: TraceConfig = serde_json::from_value(config.clone())?;
         let templates = templates_key(Some(&config.family), config.templates.as_deref())?;
-        let models = keys(config.teacher.paths().into_iter().chain(config.judge.paths()))?;
-        Ok(json!([models, templates]))
+        Ok(json!([files(&config)?, templates]))
+    }
+
+    /// 2: traces that are there are looked at, and the teacher is asked with a template of SFT.
+    fn version(&self) -> u32 {
+        2
     }
 
     fn works_in_place(&self) -> bool {
@@ -69,7 +73,8 @@ impl Step for Trace {
         let place = JudgePlace { folder: &context.out, key: &variable, device: &device };
         let pool = pools.join(format!("{}.parquet", Pool::Sft));
         let _listening = listen();
-        let inputs = TraceInputs { pool: &pool, place: &place, stop: context.stop, progress: &progress };
+        let files = files(&config)?.to_string();
+        let inputs = TraceInputs { pool: &pool, files: &files, place: &place, stop: context.stop, progress: &progress };
         Ok(traces::trace(&config, &inputs, &context.out)?.counts())
     }
 }
@@ -102,7 +107,7 @@ impl Step for Instruct {
 
     fn external_inputs(&self, config: &Value) -> Result<Value> {
         let config: InstructConfig = serde_json::from_value(config.clone())?;
-        keys(config.teacher.paths().into_iter())
+        Ok(json!([keys(config.teacher.paths().into_iter())?, instruct::words_hash()]))
     }
 
     fn works_in_place(&self) -> bool {
@@ -124,6 +129,12 @@ impl Step for Instruct {
         let inputs = InstructInputs { pools, place: &place, stop: context.stop, progress: &progress };
         Ok(instruct::instruct(&config, &inputs, &context.out)?.counts())
     }
+}
+
+/// Models, prompts of the user's, and our own words that decide traces.
+fn files(config: &TraceConfig) -> Result<Value> {
+    let models = keys(config.teacher.paths().into_iter().chain(config.judge.paths()))?;
+    Ok(json!([models, traces::words_hash()]))
 }
 
 fn keys<'a>(paths: impl Iterator<Item = &'a Path>) -> Result<Value> {

@@ -17,7 +17,7 @@ pub(super) struct Candidate {
 pub(super) struct Known<'a> {
     /// What the environment answered.
     pub(super) truth: &'a str,
-    /// All that the teacher was shown.
+    /// All that whoever thinks was shown.
     pub(super) shown: &'a str,
     /// Share of the truth that a trace may write out.
     pub(super) max_copied: f64,
@@ -32,7 +32,8 @@ pub(super) fn candidate(reply: Reply, known: &Known<'_>) -> Result<Candidate, &'
         Reply::Said { reasoning, content } => (reasoning, content),
         Reply::Refused => return Err("refused"),
         Reply::Cut => return Err("cut_by_length"),
-        Reply::Unavailable => return Err(UNAVAILABLE),
+        Reply::Rejected => return Err("rejected_by_server"),
+        Reply::Unavailable { .. } => return Err(UNAVAILABLE),
     };
     let prediction = match extract(&content, true) {
         Extraction::Observation(observation) => observation,
@@ -40,14 +41,21 @@ pub(super) fn candidate(reply: Reply, known: &Known<'_>) -> Result<Candidate, &'
     };
     let apart = reasoning.as_deref().map(str::trim).filter(|text| !text.is_empty());
     let trace = apart.or_else(|| thinking_of(&content)).ok_or("no_thinking")?.to_string();
+    match fault(&trace, known) {
+        Some(fault) => Err(fault),
+        None => Ok(Candidate { trace, prediction }),
+    }
+}
+
+/// What is wrong with a trace, whoever wrote it.
+pub(super) fn fault(trace: &str, known: &Known<'_>) -> Option<&'static str> {
     let lower = trace.to_ascii_lowercase();
     if Control::TAGS.iter().any(|tag| lower.contains(tag.as_str())) {
-        return Err("trace_has_tag");
+        return Some("trace_has_tag");
     }
-    match leak(&trace, known.truth, known.shown, known.max_copied) {
-        Some(Leak::QuotesSource) => Err("quotes_the_source"),
-        Some(Leak::CopiesAnswer) => Err("copies_the_answer"),
-        None => Ok(Candidate { trace, prediction }),
+    match leak(trace, known.truth, known.shown, known.max_copied)? {
+        Leak::QuotesSource => Some("quotes_the_source"),
+        Leak::CopiesAnswer => Some("copies_the_answer"),
     }
 }
 
@@ -83,9 +91,12 @@ mod tests {
             assert_eq!(read(reasoning, content), Err(fate), "{reasoning:?} {content}");
         }
         let known = Known { truth: "", shown: "", max_copied: 0.5 };
-        for (reply, fate) in
-            [(Reply::Refused, "refused"), (Reply::Cut, "cut_by_length"), (Reply::Unavailable, UNAVAILABLE)]
-        {
+        for (reply, fate) in [
+            (Reply::Refused, "refused"),
+            (Reply::Cut, "cut_by_length"),
+            (Reply::Rejected, "rejected_by_server"),
+            (Reply::Unavailable { why: String::new() }, UNAVAILABLE),
+        ] {
             assert_eq!(candidate(reply, &known), Err(fate));
         }
     }

@@ -19,8 +19,12 @@ pub struct Retention {
 /// The report of one run. `queries = traced + untraced + unavailable`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct TraceReport {
-    /// Kept turns that had a trace before; they are no queries.
+    /// Kept turns that had a trace before, which stays; they are no queries.
     pub had_before: u64,
+    /// Traces that were there and are none, by what is wrong with them; their turns are asked about where SFT can train on
+    /// them.
+    #[serde(default)]
+    pub notes_rejected: BTreeMap<String, u64>,
     /// Kept turns that SFT cannot train on: images, and observations with a tag of the answer in them.
     pub not_trainable: u64,
     /// Turns that the teacher was asked about.
@@ -48,6 +52,9 @@ impl TraceReport {
         };
         let mut lines: Vec<String> = self.domains.iter().map(|(name, &of)| line(name, of)).collect();
         lines.push(line("all", Retention { queries: self.queries, traced: self.traced }));
+        lines.extend(
+            self.notes_rejected.iter().map(|(fault, count)| format!("traces that were there: {fault} {count}")),
+        );
         lines.extend(self.candidates.iter().map(|(fate, count)| format!("candidates: {fate} {count}")));
         lines
     }
@@ -56,6 +63,7 @@ impl TraceReport {
     pub fn counts(&self) -> BTreeMap<String, u64> {
         let counts = [
             ("had_before", self.had_before),
+            ("notes_rejected", self.notes_rejected.values().sum()),
             ("not_trainable", self.not_trainable),
             ("queries", self.queries),
             ("traced", self.traced),

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use worldloom_judge::asked::Respondent;
 use worldloom_judge::endpoint::Message;
 use worldloom_judge::{Judge, JudgeContext, JudgeOutcome, JudgeQuery};
-use worldloom_render::{BenchTurn, Templates, bench_turn, check_taggable};
+use worldloom_render::{BenchTurn, Stage, Templates, check_taggable, turn_texts};
 use worldloom_schema::{Trajectory, hash_json, read_table, write_table};
 
-use super::candidate::{Candidate, Known, UNAVAILABLE, candidate};
+use super::candidate::{Candidate, Known, UNAVAILABLE, candidate, fault};
 use super::choice::{Field, Scored, best};
 use super::report::{TRACE_REPORT_FILE, TraceReport};
 use crate::error::{Error, Result};
@@ -44,6 +45,9 @@ pub struct TraceConfig {
     /// Share of the true observation that a trace may write out, in whole lines it was not shown. Default: 0.5.
     #[serde(default = "max_copied_share")]
     pub max_copied_share: f64,
+    /// The same for traces that are there already; 1 lets all of them stay. Default: 1.
+    #[serde(default = "any_share")]
+    pub max_copied_share_of_notes: f64,
     /// Bundled templates of the teacher's prompts. Default: `full`.
     #[serde(default = "family")]
     pub family: String,
@@ -63,6 +67,10 @@ fn max_copied_share() -> f64 {
     0.5
 }
 
+fn any_share() -> f64 {
+    1.0
+}
+
 fn family() -> String {
     "full".into()
 }
@@ -79,9 +87,11 @@ impl TraceConfig {
         if !(1.0..=5.0).contains(&self.min_score) {
             return Err(Error::config("min_score", format!("{}, expected 1 to 5", self.min_score)));
         }
-        for (field, share) in
-            [("max_copied_share", self.max_copied_share), ("max_unavailable_share", self.max_unavailable_share)]
-        {
+        for (field, share) in [
+            ("max_copied_share", self.max_copied_share),
+            ("max_copied_share_of_notes", self.max_copied_share_of_notes),
+            ("max_unavailable_share", self.max_unavailable_share),
+        ] {
             check_share(field, share)?;
         }
         Ok(())
@@ -99,6 +109,8 @@ impl TraceConfig {
 pub struct TraceInputs<'a> {
     /// Parquet file of trajectories, with the turn mask of `curate`.
     pub pool: &'a Path,
+    /// Hash of what the config's paths name: models and prompts that decide answers.
+    pub files: &'a str,
     /// Where judge and teacher are opened.
     pub place: &'a JudgePlace<'a>,
     /// Set to stop after the queries under way.
@@ -113,12 +125,14 @@ struct Query {
     trajectory: usize,
     turn: usize,
     texts: BenchTurn,
+    /// Hash of all that decides its trace.
+    key: String,
 }
 
 /// A finished query.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Line {
-    /// Of the settings: lines of others are passed over.
+    /// Of the query: settings, models, conversation and truth. Lines of others are passed over.
     key: String,
     trajectory_id: String,
     turn: usize,
@@ -133,10 +147,9 @@ pub fn trace(config: &TraceConfig, inputs: &TraceInputs<'_>, out: &Path) -> Resu
     config.check()?;
     let mut trajectories: Vec<Trajectory> = read_table(inputs.pool)?;
     let mut report = TraceReport::default();
-    let queries = queries(&config.load_templates()?, &trajectories, &mut report)?;
+    let queries = queries(config, inputs.files, &mut trajectories, &mut report)?;
     let mut run = Run::open(config, inputs.place, out)?;
-    let is_open = |query: &&Query| run.line(&trajectories, query).is_none();
-    let open: Vec<&Query> = queries.iter().filter(is_open).collect();
+    let open: Vec<&Query> = queries.iter().filter(|query| !run.lines.contains_key(&query.key)).collect();
     let (total, mut done) = (queries.len() as u64, (queries.len() - open.len()) as u64);
     for chunk in open.chunks(QUERIES_AT_ONCE) {
         if inputs.stop.load(Ordering::Relaxed) {
@@ -148,7 +161,7 @@ pub fn trace(config: &TraceConfig, inputs: &TraceInputs<'_>, out: &Path) -> Resu
     }
     let mut scores = Vec::new();
     for query in &queries {
-        let line = run.line(&trajectories, query);
+        let line = run.lines.get(&query.key);
         report.add(trajectories[query.trajectory].domain.as_str(), line);
         if let Some(line) = line.cloned() {
             scores.extend(line.score);
@@ -156,7 +169,8 @@ pub fn trace(config: &TraceConfig, inputs: &TraceInputs<'_>, out: &Path) -> Resu
         }
     }
     report.mean_score = (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64);
-    check_answered(report.unavailable, report.queries, config.max_unavailable_share)?;
+    let (unavailable, limit) = (report.unavailable, config.max_unavailable_share);
+    check_answered(unavailable, report.queries, limit, run.why.as_deref(), inputs.place.folder)?;
     let name = inputs.pool.file_name().unwrap_or_default();
     write_table(&out.join(name), trajectories)?;
     write_report(&out.join(TRACE_REPORT_FILE), &report)?;
@@ -182,18 +196,38 @@ impl TraceReport {
     }
 }
 
-/// Kept turns without a trace that SFT could train on.
-fn queries(templates: &Templates, trajectories: &[Trajectory], report: &mut TraceReport) -> Result<Vec<Query>> {
+/// Kept turns without a trace that SFT could train on. A trace that is none is taken away.
+fn queries(
+    config: &TraceConfig,
+    files: &str,
+    trajectories: &mut [Trajectory],
+    report: &mut TraceReport,
+) -> Result<Vec<Query>> {
+    let templates = config.load_templates()?;
+    let version = templates.first_of(Stage::Sft)?;
+    // What changes no trace of a query is no part of its key.
+    let settings = TraceConfig { max_unavailable_share: 0.0, max_copied_share_of_notes: 0.0, ..config.clone() };
+    let settings = serde_json::to_value(&settings).map_err(std::io::Error::from)?;
+    let settings = hash_json(&json!([settings, files]));
     let mut queries = Vec::new();
-    for (number, trajectory) in trajectories.iter().enumerate() {
-        for (at, turn) in trajectory.turns.iter().enumerate().filter(|(_, turn)| turn.keep == Some(true)) {
-            if turn.trace.as_deref().is_some_and(|trace| !trace.trim().is_empty()) {
-                report.had_before += 1;
-                continue;
+    for (number, trajectory) in trajectories.iter_mut().enumerate() {
+        for at in (0..trajectory.turns.len()).filter(|&at| trajectory.turns[at].keep == Some(true)).collect::<Vec<_>>()
+        {
+            let texts = |trajectory: &Trajectory| turn_texts(&templates, version, trajectory, at);
+            if trajectory.turns[at].trace.as_deref().is_some_and(|trace| !trace.trim().is_empty()) {
+                match fault_of_note(config, trajectory, at, texts)? {
+                    None => {
+                        report.had_before += 1;
+                        continue;
+                    }
+                    Some(fault) => *report.notes_rejected.entry(fault.into()).or_default() += 1,
+                }
+                trajectory.turns[at].trace = None;
             }
-            match bench_turn(templates, trajectory, at)? {
+            match texts(trajectory)? {
                 Some(texts) if check_taggable(trajectory, at).is_ok() => {
-                    queries.push(Query { trajectory: number, turn: at, texts });
+                    let key = key_of(&settings, trajectory, at, &texts);
+                    queries.push(Query { trajectory: number, turn: at, texts, key });
                 }
                 _ => report.not_trainable += 1,
             }
@@ -202,19 +236,48 @@ fn queries(templates: &Templates, trajectories: &[Trajectory], report: &mut Trac
     Ok(queries)
 }
 
-impl Query {
-    /// The prompt that SFT gives for the turn.
-    fn conversation(&self) -> Vec<Message> {
-        let BenchTurn { system, prompts, responses, .. } = &self.texts;
-        let mut messages = vec![Message::system(system.as_str())];
-        for (at, prompt) in prompts.iter().enumerate() {
-            messages.push(Message::user(prompt.as_str()));
-            if at < self.turn {
-                messages.push(Message::assistant(responses[at].as_str()));
-            }
+/// What is wrong with a trace that is there already.
+fn fault_of_note(
+    config: &TraceConfig,
+    trajectory: &Trajectory,
+    at: usize,
+    texts: impl Fn(&Trajectory) -> worldloom_render::Result<Option<BenchTurn>>,
+) -> Result<Option<&'static str>> {
+    let turn = &trajectory.turns[at];
+    let max_copied = config.max_copied_share_of_notes;
+    // What its writer was shown is looked up only where that matters.
+    let shown = match max_copied < 1.0 {
+        true => texts(trajectory)?.map(|texts| shown(&conversation(&texts, at))).unwrap_or_default(),
+        false => String::new(),
+    };
+    let known = Known { truth: &turn.observation, shown: &shown, max_copied };
+    Ok(fault(turn.trace.as_deref().unwrap_or_default(), &known))
+}
+
+fn key_of(settings: &str, trajectory: &Trajectory, at: usize, texts: &BenchTurn) -> String {
+    let BenchTurn { system, prompts, responses, .. } = texts;
+    let id = &trajectory.trajectory_id;
+    // The judge is told the domain and the state at the beginning; the last response is the truth.
+    let judged = json!([trajectory.domain, trajectory.system.initial_state]);
+    hash_json(&json!([settings, id, at, system, prompts, responses, judged]))[..16].to_string()
+}
+
+/// The prompt that SFT gives for the turn.
+fn conversation(texts: &BenchTurn, turn: usize) -> Vec<Message> {
+    let BenchTurn { system, prompts, responses, .. } = texts;
+    let mut messages = vec![Message::system(system.as_str())];
+    for (at, prompt) in prompts.iter().enumerate() {
+        messages.push(Message::user(prompt.as_str()));
+        if at < turn {
+            messages.push(Message::assistant(responses[at].as_str()));
         }
-        messages
     }
+    messages
+}
+
+/// All of a conversation, each message on lines of its own.
+fn shown(conversation: &[Message]) -> String {
+    conversation.iter().map(|message| format!("{}\n", message.content)).collect()
 }
 
 /// Who is asked, and what was answered before.
@@ -223,33 +286,34 @@ struct Run<'a> {
     teacher: Teacher,
     judge: Box<dyn Judge>,
     comparing: Option<Arc<dyn Respondent>>,
-    key: String,
-    lines: HashMap<(String, usize), Line>,
+    /// Lines by the keys of their queries.
+    lines: HashMap<String, Line>,
     file: fs_err::File,
+    /// Why the teacher gave no answer, the last time.
+    why: Option<String>,
 }
 
 impl<'a> Run<'a> {
     fn open(config: &'a TraceConfig, place: &JudgePlace<'_>, out: &Path) -> Result<Self> {
-        // What changes no trace of a query is no part of the key.
-        let settings = TraceConfig { max_unavailable_share: 0.0, ..config.clone() };
-        let key = hash_json(&serde_json::to_value(&settings).map_err(std::io::Error::from)?)[..16].to_string();
         let path = out.join(LINES_FILE);
-        let lines = read_lines(&path, &key)?;
+        let lines = read_lines(&path)?;
         let file = append_to(&path)?;
         let (judge, comparing) = config.judge.open_with_respondent(place)?;
-        Ok(Self { config, teacher: config.teacher.open(place)?, judge, comparing, key, lines, file })
-    }
-
-    fn line(&self, trajectories: &[Trajectory], query: &Query) -> Option<&Line> {
-        self.lines.get(&(trajectories[query.trajectory].trajectory_id.clone(), query.turn))
+        Ok(Self { config, teacher: config.teacher.open(place)?, judge, comparing, lines, file, why: None })
     }
 
     /// Asks about a chunk of queries and writes a line for each that was answered.
     fn ask(&mut self, trajectories: &[Trajectory], queries: &[&Query]) -> Result<()> {
-        let conversations: Vec<Vec<Message>> = queries.iter().map(|query| query.conversation()).collect();
+        let conversations: Vec<Vec<Message>> =
+            queries.iter().map(|query| conversation(&query.texts, query.turn)).collect();
         let mut replies: Vec<Vec<Reply>> = vec![Vec::new(); queries.len()];
         for draw in 0..self.config.candidates {
             let drawn = self.teacher.ask(&conversations, draw)?;
+            let missing = drawn.iter().rev().find_map(|reply| match reply {
+                Reply::Unavailable { why } => Some(why.clone()),
+                _ => None,
+            });
+            self.why = missing.or(self.why.take());
             replies.iter_mut().zip(drawn).for_each(|(replies, reply)| replies.push(reply));
         }
         let asked = queries.iter().zip(&conversations).zip(replies);
@@ -259,17 +323,18 @@ impl<'a> Run<'a> {
             })
             .collect();
         let scored = self.judged(asked);
+        let keys = queries.iter().map(|query| &query.key);
         let fields: Vec<Field<'_>> = scored
             .iter()
             .filter(|asked| !asked.scored.is_empty())
             .map(|asked| Field { context: asked.context(), truth: asked.truth(), candidates: &asked.scored })
             .collect();
         let mut winners = best(self.comparing.as_deref(), &fields).into_iter();
-        for asked in &scored {
+        for (asked, key) in scored.iter().zip(keys) {
             let winner = if asked.scored.is_empty() { None } else { winners.next() };
-            if let Some(line) = asked.line(&self.key, winner) {
+            if let Some(line) = asked.line(key, winner) {
                 self.file.write_all((serde_json::to_string(&line).map_err(std::io::Error::from)? + "\n").as_bytes())?;
-                self.lines.insert((line.trajectory_id.clone(), line.turn), line);
+                self.lines.insert(line.key.clone(), line);
             }
         }
         Ok(self.file.flush()?)
@@ -324,7 +389,7 @@ impl<'t> Asked<'t> {
         let history = before.map(|turn| (turn.action.as_str(), turn.observation.as_str())).collect();
         let (open, scored) = (Vec::new(), Vec::new());
         let mut asked = Self { trajectory, turn, history, open, scored, fates: BTreeMap::new() };
-        let shown: String = conversation.iter().map(|message| format!("{}\n", message.content)).collect();
+        let shown = shown(conversation);
         for reply in replies {
             let known = Known { truth: asked.truth(), shown: &shown, max_copied: config.max_copied_share };
             match candidate(reply, &known) {
@@ -388,17 +453,15 @@ fn append_to(path: &Path) -> Result<fs_err::File> {
     Ok(file)
 }
 
-/// Lines of the same settings; one that a kill cut off is passed over.
-fn read_lines(path: &Path, key: &str) -> Result<HashMap<(String, usize), Line>> {
+/// Lines by their keys; one that a kill cut off is passed over.
+fn read_lines(path: &Path) -> Result<HashMap<String, Line>> {
     if !path.exists() {
         return Ok(HashMap::new());
     }
     let mut lines = HashMap::new();
     for line in BufReader::new(fs_err::File::open(path)?).lines() {
         let Ok(line) = serde_json::from_str::<Line>(&line?) else { continue };
-        if line.key == key {
-            lines.insert((line.trajectory_id.clone(), line.turn), line);
-        }
+        lines.insert(line.key.clone(), line);
     }
     Ok(lines)
 }

@@ -46,7 +46,13 @@ impl Place {
         let (device, out) = (device(), self.out());
         let place = JudgePlace { folder: &out, key: &|_| None, device: &device };
         let (pool, stop) = (self.folder.path().join("sft.parquet"), AtomicBool::new(false));
-        trace(&config, &TraceInputs { pool: &pool, place: &place, stop: &stop, progress: &|_, _| () }, &out)
+        let inputs = TraceInputs { pool: &pool, files: "", place: &place, stop: &stop, progress: &|_, _| () };
+        trace(&config, &inputs, &out)
+    }
+
+    /// Writes another pool in place of the one there is.
+    fn put(&self, pool: Vec<Trajectory>) {
+        write_table(&self.folder.path().join("sft.parquet"), pool).unwrap();
     }
 
     fn instruct(&self, config: &Value) -> Result<InstructReport> {
@@ -139,9 +145,16 @@ fn the_thinking_of_the_best_prediction_becomes_the_trace_and_a_second_run_asks_n
 fn the_teacher_sees_the_prompt_of_sft_and_never_the_truth() {
     let (place, server) = (Place::new(pool()), improving());
     place.trace(&tracing(&server)).unwrap();
+    let templates = worldloom_render::Templates::compact().unwrap();
     for seen in server.seen() {
         let messages = seen.body["messages"].as_array().unwrap().clone();
         assert_eq!(messages[0]["role"], "system");
+        let is_of_sft = |system: &str| {
+            eval_episodes()
+                .iter()
+                .any(|episode| templates.system_prompt(2, episode.domain, &episode.system).unwrap() == system)
+        };
+        assert!(is_of_sft(messages[0]["content"].as_str().unwrap()), "a template of SFT");
         assert!(question(&seen).contains("<predicted_observation>"), "the words that ask for tags");
         assert!(messages.len() % 2 == 0, "system, then actions and observations, an action last");
         let history = &messages[1..messages.len() - 1];
@@ -166,6 +179,103 @@ fn traces_that_are_there_stay_and_turns_that_cannot_be_trained_are_no_queries() 
     let written = place.written();
     assert_eq!(written[0].turns[0].trace.as_deref(), Some("A note of the recorder."));
     assert_eq!(written[0].turns[1].trace, None);
+}
+
+#[test]
+fn a_trace_that_is_there_and_had_the_answer_becomes_a_query() {
+    let mut pool = pool();
+    pool.truncate(1);
+    let truth = "total 8\n-rw-r--r-- 1 u u 12 fig.txt\n-rw-r--r-- 1 u u 40 plum.txt\n";
+    pool[0].turns[0].trace = Some("The real output shows the answer.".into());
+    pool[0].turns[1].trace = Some("It says <think> here.".into());
+    pool[0].turns[2].observation = truth.into();
+    pool[0].turns[2].trace = Some(format!("It prints\n{truth}"));
+    let teacher = || Server::start(|_| thought("The shell does as it is told.", "no such thing")).unwrap();
+    let (place, server) = (Place::new(pool.clone()), teacher());
+    let mut config = tracing(&server);
+    let report = place.trace(&config).unwrap();
+    assert_eq!((report.had_before, report.queries, report.untraced), (1, 2, 2));
+    let rejected = [("quotes_the_source", 1), ("trace_has_tag", 1)];
+    assert_eq!(report.notes_rejected, rejected.map(|(fault, count)| (fault.into(), count)).into());
+    assert_eq!(report.counts()["notes_rejected"], 2);
+    assert!(report.table().contains(&"traces that were there: quotes_the_source 1".to_string()));
+    let traces: Vec<Option<String>> = place.written()[0].turns.iter().map(|turn| turn.trace.clone()).collect();
+    assert_eq!(traces[..2], [None, None], "what is none is not written, whether the teacher knows better or not");
+    assert_eq!(traces[2], pool[0].turns[2].trace, "a copy stays unless the config says otherwise");
+
+    config["max_copied_share_of_notes"] = json!(0.5);
+    let report = Place::new(pool.clone()).trace(&config).unwrap();
+    assert_eq!((report.had_before, report.notes_rejected["copies_the_answer"], report.queries), (0, 1, 3));
+    // What was printed before is no copy.
+    pool[0].turns[0].observation = truth.into();
+    let report = Place::new(pool).trace(&config).unwrap();
+    assert_eq!((report.had_before, report.notes_rejected.get("copies_the_answer")), (1, None));
+}
+
+#[test]
+fn a_query_is_asked_again_where_its_conversation_or_its_truth_is_another() {
+    let (place, server) = (Place::new(pool()), improving());
+    let config = tracing(&server);
+    place.trace(&config).unwrap();
+    let asked = |place: &Place| {
+        let before = server.seen().len();
+        let report = place.trace(&config).unwrap();
+        assert_eq!(report.queries, 6);
+        server.seen().len() - before
+    };
+    assert_eq!(asked(&place), 0);
+    let mut other = pool();
+    other[1].system.initial_state = Some("~ holds nothing at all".into());
+    place.put(other.clone());
+    assert_eq!(asked(&place), 9, "the three queries of that trajectory, three answers each");
+    // Another truth of the last query: the teacher's answers are in the cache, and judged against the new truth.
+    other[1].turns[2].observation = "another truth".into();
+    place.put(other);
+    let report = place.trace(&config).unwrap();
+    assert_eq!((report.traced, report.untraced), (5, 1));
+    place.put(pool());
+    assert_eq!(asked(&place), 0, "lines of before are there still");
+}
+
+#[test]
+fn a_server_that_takes_no_question_ends_the_run_and_one_that_refuses_a_question_is_counted() {
+    for status in [401, 403, 404] {
+        let server = Server::start(move |_| Answer::text(status, "no such key or model")).unwrap();
+        let error = Place::new(pool()).trace(&tracing(&server)).unwrap_err().to_string();
+        for words in ["no such key or model", &status.to_string(), "teacher.jsonl"] {
+            assert!(error.contains(words), "no `{words}` in: {error}");
+        }
+        let error = Place::new(pool()).instruct(&instructing(&server, 1.0)).unwrap_err();
+        assert!(matches!(error, Error::Asking { .. }), "{error}");
+    }
+    let server = Server::start(|seen| match question(seen).contains("### Turn 2\n") {
+        true => Answer::text(400, "the prompt is too long"),
+        false => thought("The shell does as it is told.", &truth(seen)),
+    })
+    .unwrap();
+    let place = Place::new(pool());
+    let report = place.trace(&tracing(&server)).unwrap();
+    assert_eq!((report.traced, report.untraced, report.unavailable), (4, 2, 0));
+    assert_eq!(report.candidates["rejected_by_server"], 6);
+    let asked = server.seen().len();
+    assert_eq!(place.trace(&tracing(&server)).unwrap(), report);
+    assert_eq!(server.seen().len(), asked, "it is not asked again");
+    let server = Server::start(|_| Answer::text(413, "too long")).unwrap();
+    let report = Place::new(pool()).instruct(&instructing(&server, 1.0)).unwrap();
+    assert_eq!((report.left_as_they_were, report.rejected["rejected_by_server"], report.unavailable), (2, 2, 0));
+}
+
+#[test]
+fn an_answer_that_cannot_be_kept_ends_the_run() {
+    let (place, server) = (Place::new(pool()), improving());
+    // A file where the cache puts its folders.
+    fs_err::create_dir(place.out().join("teacher-cache")).unwrap();
+    for name in 0..=255 {
+        fs_err::write(place.out().join("teacher-cache").join(format!("{name:02x}")), "").unwrap();
+    }
+    let error = place.trace(&tracing(&server)).unwrap_err().to_string();
+    assert!(error.contains("keep the endpoint's answer"), "{error}");
+    assert!(!place.out().join("sft.parquet").exists());
 }
 
 #[test]
@@ -196,6 +306,9 @@ fn a_teacher_that_cannot_be_reached_is_counted_refused_and_asked_again() {
     .unwrap();
     let error = place.trace(&tracing(&server)).unwrap_err();
     assert!(matches!(error, Error::Unanswered { unavailable: 6, queries: 6, .. }), "{error}");
+    let error = error.to_string();
+    assert!(error.contains("the last reason: ") && error.contains("status 503: busy"), "{error}");
+    assert!(error.contains("requests are in `") && error.contains("teacher.jsonl`"), "{error}");
     assert!(!place.out().join("sft.parquet").exists());
     is_up.store(true, std::sync::atomic::Ordering::Relaxed);
     let report = place.trace(&tracing(&server)).unwrap();
