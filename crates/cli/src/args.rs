@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Command, value_parser};
+use worldloom_record::terminal::Axis;
 
 use crate::steps::{STEPS, Step};
 
@@ -79,6 +80,13 @@ fn record() -> Command {
                 .required(true)
                 .value_parser(value_parser!(u64))
                 .help("Seed of the policy"),
+        )
+        .arg(
+            Arg::new("axis")
+                .long("axis")
+                .value_name("AXIS")
+                .value_parser(Axis::ALL.map(Axis::name))
+                .help("Record for a rule axis: an imposed condition, errors, or facts read back turns later"),
         )
         .arg(path("out", "File to write: .jsonl or .jsonl.zst").long("out").value_name("FILE").required(true));
     Command::new("record")

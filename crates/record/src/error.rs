@@ -54,6 +54,14 @@ pub enum Error {
         /// What came instead.
         printed: String,
     },
+    /// A condition of the axis `control` could not be imposed.
+    #[error("impose `{name}` on the shell: it printed {printed:?}")]
+    Condition {
+        /// The condition.
+        name: &'static str,
+        /// What came instead of silence.
+        printed: String,
+    },
     /// An episode could not be written as JSON.
     #[error("write episode {id} as JSON: {source}")]
     Encode {

@@ -10,7 +10,7 @@ use rand::seq::index::sample;
 use rand::{SeedableRng, rngs::StdRng};
 use worldloom_record::Error;
 use worldloom_record::terminal::{
-    Episode, RecordConfig, RecordSummary, Sandbox, TurnClass, mask_volatile, record, replay, replay_in,
+    Axis, Episode, RecordConfig, RecordSummary, Sandbox, TurnClass, mask_volatile, record, replay, replay_in,
 };
 
 /// A folder for labs that the shell's account can reach.
@@ -280,6 +280,85 @@ fn a_lab_is_private_and_its_permissions_are_real() {
     }
     assert_eq!(replayed[3].printed, "ls: cannot open directory 'd': Permission denied\n");
     assert_eq!(fs_err::read_dir(root.path()).unwrap().count(), 1, "only the raw log is left");
+}
+
+/// Fifteen episodes of an axis, replayed: what was recorded is what the shell says again.
+fn of_axis(root: &Path, axis: Axis) -> Vec<Episode> {
+    let name = format!("{}.jsonl", axis.name());
+    let (episodes, _) = recorded(&RecordConfig { axis: Some(axis), ..config(root, 15, 4, &name) });
+    for episode in &episodes {
+        assert_eq!(episode.source, format!("worldloom-terminal-{}", axis.name()));
+        for turn in replay_in(episode, root, Duration::from_secs(20)).unwrap() {
+            assert_eq!(mask_volatile(&turn.printed), mask_volatile(&turn.recorded), "{}: {}", episode.id, turn.command);
+        }
+    }
+    episodes
+}
+
+#[test]
+fn an_imposed_condition_shows_in_the_truth_as_the_instruction_says() {
+    let root = lab_root();
+    let episodes = of_axis(root.path(), Axis::Control);
+    let signs = [
+        ("full_disk", "File too large"),
+        ("read_only", "Permission denied"),
+        ("no_programs", "command not found"),
+        ("no_overwrite", "cannot overwrite existing file"),
+        ("strict_names", "unbound variable"),
+    ];
+    for (name, sign) in signs {
+        let of_condition = episodes.iter().filter(|episode| episode.task_group == format!("control+{name}"));
+        let of_condition: Vec<&Episode> = of_condition.collect();
+        assert_eq!(of_condition.len(), 3);
+        let mut shown = 0;
+        for episode in of_condition {
+            let instruction = episode.simulation_instruction.as_deref().unwrap();
+            assert!(instruction.contains(sign), "the reason that bash gives is in the instruction: {instruction}");
+            assert!(episode.initial_state.contains(" holds ") && !episode.initial_state.contains(sign));
+            for turn in episode.turns().unwrap() {
+                let is_shown = turn.observation.contains(sign);
+                assert_eq!(turn.metadata.axis, is_shown.then_some(Axis::Control), "{}", turn.observation);
+                assert_eq!(turn.metadata.family, name);
+                shown += usize::from(is_shown);
+            }
+        }
+        assert!(shown >= 3, "{name} shows in {shown} turns");
+    }
+}
+
+#[test]
+fn error_episodes_fail_in_most_turns_and_in_many_ways() {
+    let root = lab_root();
+    let episodes = of_axis(root.path(), Axis::Error);
+    let turns: Vec<_> = episodes.iter().flat_map(|episode| episode.turns().unwrap()).collect();
+    let errors: Vec<_> = turns.iter().filter(|turn| turn.metadata.class == TurnClass::Error).collect();
+    assert!(errors.len() as f64 >= 0.5 * turns.len() as f64, "{} of {}", errors.len(), turns.len());
+    assert!(turns.iter().all(|turn| turn.metadata.axis.is_some() == (turn.metadata.class == TurnClass::Error)));
+    let reasons = ["No such file", "command not found", "Permission denied", "s a directory", "invalid", "missing"];
+    let seen = reasons.iter().filter(|reason| errors.iter().any(|turn| turn.observation.contains(**reason)));
+    assert!(seen.count() >= 4);
+}
+
+#[test]
+fn a_fact_is_read_back_after_as_many_turns_as_its_distance_says() {
+    let root = lab_root();
+    let episodes = of_axis(root.path(), Axis::Long);
+    let mut distances = Vec::new();
+    for episode in &episodes {
+        let turns = episode.turns().unwrap();
+        let (last, between) = turns.split_last().unwrap();
+        assert!(between.iter().all(|turn| turn.metadata.axis.is_none()), "{}", episode.id);
+        assert_eq!(last.metadata.axis, Some(Axis::Long), "{}: {}", episode.id, last.observation);
+        assert_eq!(last.metadata.axis_distance, Some(turns.len() as u64 - 2));
+        distances.push(turns.len() - 2);
+        let (set, fact) = (turns[0].command().unwrap(), last.observation.trim_end());
+        assert!(set.contains(fact), "{set} sets {fact}");
+        let is_mode = fact.len() == 3;
+        let sets = |turn: &worldloom_record::terminal::Turn<'_>| turn.command().unwrap().contains(fact);
+        assert!(is_mode || !between[1..].iter().any(sets), "nothing sets it again");
+        assert!(last.metadata.note.contains(fact), "the note tells it: {}", last.metadata.note);
+    }
+    assert_eq!(distances[..5], [1, 2, 4, 8, 16]);
 }
 
 #[test]

@@ -3,9 +3,9 @@
 //!
 //! A row is an object with `messages` (or `traj`, `trajectory`), or a bare list of messages. Taken: calls and their
 //! results as turns, thoughts (`reasoning_content`, `<think>`, words before a call) as reasoning, `tools` (else the
-//! agent's system prompt) as action space, `metadata` of a result (`note` → trace; `class`, `family`, `exit_code` →
-//! flags). Left out, counted: words after the last action, user messages in the middle, images, calls that nothing
-//! answered.
+//! agent's system prompt) as action space, `metadata` of a result (`note` → trace; `class`, `family`, `exit_code`, `axis`,
+//! `axis_distance` → flags). Left out, counted: words after the last action, user messages in the middle, images, calls
+//! that nothing answered.
 //! Task group: see [`assemble`](super::assemble).
 
 use serde_json::value::RawValue;

@@ -219,7 +219,7 @@ fn named_call(id: Option<String>, function: &Fields<'_>, input: Option<&RawValue
 fn answer(message: &Fields<'_>, content: Content) -> Result<Answer, Refusal> {
     let metadata = json::object(message, "metadata")?.unwrap_or_default();
     let mut flags = Vec::new();
-    for name in ["class", "family", "exit_code"] {
+    for name in ["class", "family", "exit_code", "axis", "axis_distance"] {
         flags.extend(json::text(&metadata, name)?.map(|value| format!("{name}:{value}")));
     }
     let exit_code = json::text(&metadata, "exit_code")?;

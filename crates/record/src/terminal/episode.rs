@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::axis::Axis;
 use crate::Error;
 
 /// One line of the raw log.
@@ -22,6 +23,12 @@ pub struct Episode {
     pub task: String,
     /// What holds before the first command; names the home directory.
     pub initial_state: String,
+    /// What holds in the environment beyond what is usual, for the world model that will simulate it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub simulation_instruction: Option<String>,
+    /// Commands that ran before the first turn and are no part of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preparation: Option<String>,
     /// The tools the assistant may call: `bash` alone.
     pub tools: Value,
     /// System, user, then an assistant's call and the tool's answer in turn.
@@ -81,6 +88,12 @@ pub struct TurnMetadata {
     pub family: String,
     /// The exit status; null where the command was killed.
     pub exit_code: Option<i32>,
+    /// The rule axis that the turn shows, in a recording for one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub axis: Option<Axis>,
+    /// Turns between the setting of what it reads and itself, on the axis `long`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub axis_distance: Option<u64>,
 }
 
 /// The kinds of turn, tested in this order.

@@ -2,11 +2,13 @@
 //!
 //! A seeded policy picks commands from a grammar and looks at the real file system between them; bash answers. Words:
 //! a *lab* is the private directory an episode runs in, a *family* a kind of command, a *group* a composition of
-//! families, a *form* a command line with slots, a *note* the state that a command's output depends on.
+//! families, a *form* a command line with slots, a *note* the state that a command's output depends on, an *axis* an ability that a recording asks for.
 //!
 //! Needs `bash`, `setsid` and the usual tools of a Linux system, and `/proc`. The same seed gives the same commands,
 //! and the same observations but for what [`mask_volatile`] masks.
 
+mod axis;
+mod condition;
 mod content;
 mod episode;
 mod forms;
@@ -34,12 +36,14 @@ use std::time::Duration;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
+pub use axis::Axis;
 pub use episode::{Episode, FunctionCall, Message, ToolCall, Turn, TurnClass, TurnMetadata};
 pub use mask::mask_volatile;
 pub use sandbox::{Printed, Sandbox};
 pub use summary::{GroupSummary, RecordSummary};
 
 use crate::Error;
+use axis::Script;
 use groups::Group;
 use lab::Lab;
 use output::Output;
@@ -54,6 +58,8 @@ pub struct RecordConfig {
     pub episodes: u64,
     /// Decides every command.
     pub seed: u64,
+    /// The rule axis to record for; none: episodes as in training.
+    pub axis: Option<Axis>,
     /// The raw log to write: `.jsonl`, or `.jsonl.zst` to compress it.
     pub out: PathBuf,
     /// Shells at once; decides the speed only.
@@ -69,7 +75,7 @@ impl RecordConfig {
     pub fn new(episodes: u64, seed: u64, out: impl Into<PathBuf>) -> RecordConfig {
         let jobs = std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_JOBS);
         let (command_limit, lab_root) = (DEFAULT_COMMAND_LIMIT, PathBuf::from(DEFAULT_LAB_ROOT));
-        RecordConfig { episodes, seed, out: out.into(), jobs, command_limit, lab_root }
+        RecordConfig { episodes, seed, axis: None, out: out.into(), jobs, command_limit, lab_root }
     }
 }
 
@@ -125,12 +131,22 @@ fn record_some(
 
 fn record_numbered(config: &RecordConfig, number: u64, group: &Group) -> Result<Episode, Error> {
     let lab = Lab::claim(&config.lab_root, config.seed.wrapping_add(number))?;
-    record_in(&lab, config.seed, number, group, config.command_limit)
+    record_in(&lab, config.seed, number, group, config.axis, config.command_limit)
 }
 
-fn record_in(lab: &Lab, seed: u64, number: u64, group: &Group, limit: Duration) -> Result<Episode, Error> {
-    let id = format!("terminal-{seed}-{number}");
-    session::record_episode(lab, id, group, limit, &mut generator(seed, number + 1))
+fn record_in(
+    lab: &Lab,
+    seed: u64,
+    number: u64,
+    group: &Group,
+    axis: Option<Axis>,
+    limit: Duration,
+) -> Result<Episode, Error> {
+    let named = axis.map_or(String::new(), |axis| format!("{}-", axis.name()));
+    let id = format!("terminal-{named}{seed}-{number}");
+    let random = &mut generator(seed, number + 1);
+    let script = Script::draw(axis, number, random);
+    session::record_episode(lab, id, group, &script, limit, random)
 }
 
 fn write_in_order(
@@ -188,6 +204,9 @@ pub fn replay_in(episode: &Episode, lab_root: &Path, limit: Duration) -> Result<
     let (number, user) = sandbox::home_in(&episode.initial_state)
         .ok_or_else(|| malformed(0, "`initial_state` does not begin with the home directory"))?;
     let mut sandbox = Sandbox::start(lab_root, number, user, limit)?;
+    if let Some(preparation) = &episode.preparation {
+        sandbox.run(preparation);
+    }
     let mut replayed = Vec::new();
     for (index, turn) in episode.turns()?.into_iter().enumerate() {
         let command = turn.command().ok_or_else(|| malformed(2 + 2 * index, "the call has no `command`"))?;

@@ -73,6 +73,17 @@ pub(crate) fn note(world: &Snapshot, memory: &Memory, needs: &[Need]) -> String 
     shorten(&parts.join(" | "), MAX_NOTE_CHARS)
 }
 
+/// What stands in the home, with contents: `is empty`, or `holds a.txt: "fig", lib/b.txt: "kiwi"`.
+pub(crate) fn holdings(world: &Snapshot) -> String {
+    let told = world.iter().filter_map(|(path, entry)| match &entry.kind {
+        Kind::File(text) => Some(format!("{path}: {}", quoted(text))),
+        Kind::Folder if world.below(path).next().is_none() => Some(format!("{path}/: empty")),
+        _ => None,
+    });
+    let told: Vec<String> = told.collect();
+    if told.is_empty() { "is empty".to_owned() } else { format!("holds {}", told.join(", ")) }
+}
+
 fn describe(world: &Snapshot, memory: &Memory, need: &Need) -> String {
     match need {
         Need::Path { path, shown, content, bytes, mode } => match world.get(path) {

@@ -16,7 +16,7 @@ use super::slots::{self, Filled};
 use super::world::Snapshot;
 
 /// Share of commands that are meant to fail; some that are meant to work fail too.
-const FAILURE_SHARE: f64 = 0.22;
+pub(crate) const FAILURE_SHARE: f64 = 0.22;
 /// Share of commands that add files although there are enough.
 const SETUP_SHARE: f64 = 0.05;
 /// Fewest text files that commands have something to work on.
@@ -36,11 +36,12 @@ pub(crate) struct Step {
     pub(crate) new_function: Option<(String, String)>,
 }
 
-/// The next command of an episode, different from those in `used`.
+/// The next command of an episode, different from those in `used`; `failure_share` of them are meant to fail.
 pub(crate) fn next_step(
     world: &Snapshot,
     memory: &Memory,
     group: &Group,
+    failure_share: f64,
     used: &[String],
     random: &mut ChaCha8Rng,
 ) -> Step {
@@ -49,22 +50,31 @@ pub(crate) fn next_step(
         for _ in 0..MAX_TRIES {
             let Some(family) = group.families.choose(random) else { break };
             let forms = forms_of(family);
-            let side = if random.random_bool(FAILURE_SHARE) { &forms.fails } else { &forms.works };
-            if let Some(step) = try_form(family, side, world, memory, used, random) {
+            let side = if random.random_bool(failure_share) { &forms.fails } else { &forms.works };
+            if let Some(step) = try_form(family.name, side, world, memory, used, random) {
                 return step;
             }
         }
     }
-    for _ in 0..MAX_TRIES {
-        if let Some(step) = try_form(&SETUP, &SETUP_FORMS.works, world, memory, used, random) {
-            return step;
-        }
-    }
-    plain("ls", Need::Listing { path: world.cwd.clone(), mode: false, bytes: false })
+    next_of(SETUP.name, &SETUP_FORMS.works, world, memory, used, random)
+}
+
+/// The next command by these forms, `ls` where none of them fits.
+pub(crate) fn next_of(
+    family: &'static str,
+    forms: &[(f64, &'static str)],
+    world: &Snapshot,
+    memory: &Memory,
+    used: &[String],
+    random: &mut ChaCha8Rng,
+) -> Step {
+    let step = (0..MAX_TRIES).find_map(|_| try_form(family, forms, world, memory, used, random));
+    let listing = || Need::Listing { path: world.cwd.clone(), mode: false, bytes: false };
+    step.unwrap_or_else(|| written("ls".to_owned(), "list", vec![listing()]))
 }
 
 fn try_form(
-    family: &'static Family,
+    family: &'static str,
     forms: &[(f64, &'static str)],
     world: &Snapshot,
     memory: &Memory,
@@ -75,7 +85,7 @@ fn try_form(
     let filled = slots::fill(form, world, memory, random)?;
     let is_short = filled.command.len() <= 8;
     let repeats = if is_short { used.last() == Some(&filled.command) } else { used.contains(&filled.command) };
-    (!repeats).then(|| step(family.name, filled))
+    (!repeats).then(|| step(family, filled))
 }
 
 fn step(family: &'static str, filled: Filled) -> Step {
@@ -83,9 +93,9 @@ fn step(family: &'static str, filled: Filled) -> Step {
     Step { command, family, needs, new_variables, new_function }
 }
 
-fn plain(command: &str, need: Need) -> Step {
-    let (family, command) = ("list", command.to_owned());
-    Step { command, family, needs: vec![need], new_variables: Vec::new(), new_function: None }
+/// A command that no form was filled for.
+pub(crate) fn written(command: String, family: &'static str, needs: Vec<Need>) -> Step {
+    Step { command, family, needs, new_variables: Vec::new(), new_function: None }
 }
 
 /// The forms of one family, parsed.

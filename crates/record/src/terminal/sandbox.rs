@@ -42,7 +42,7 @@ impl Sandbox {
         let groups = groups::shuffled(&mut super::generator(seed, 0));
         let group = &groups[(number % groups.len() as u64) as usize];
         let lab = Lab::claim(root, seed.wrapping_add(number))?;
-        let episode = super::record_in(&lab, seed, number, group, limit)?;
+        let episode = super::record_in(&lab, seed, number, group, None, limit)?;
         let (_, user) = home_in(&episode.initial_state).expect("a recorded episode names its home");
         let sandbox = Self::in_lab(lab, user, limit)?;
         Ok((episode, sandbox))

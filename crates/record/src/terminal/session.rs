@@ -1,17 +1,21 @@
 //! One episode in a lab: choose, note, run, remember; afterwards tell the classes of the turns apart.
 
+use std::path::Path;
 use std::time::Duration;
 
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 
+use super::axis::Script;
+use super::condition::{Condition, FURNISHING};
 use super::episode::{self, Episode, TurnClass, TurnMetadata};
 use super::groups::{self, Group};
 use super::lab::Lab;
 use super::note::{self, Memory};
-use super::policy::{self, Step};
+use super::policy::Step;
 use super::shell::{End, Output, Place, Shell};
+use super::slots;
 use super::words;
 use super::world::Snapshot;
 use crate::Error;
@@ -20,6 +24,9 @@ const MIN_TURNS: usize = 4;
 const MAX_TURNS: usize = 12;
 /// User of the blank shell that tells whether an output is fixed by the command line alone.
 const BLANK_USER: &str = "blank";
+/// Name of the source; a recording for an axis adds its name.
+const SOURCE: &str = "worldloom-terminal";
+const CONTROL_TASK: &str = "Work with the files that are there, make new ones, and see what the system allows.";
 /// Divides the fields of what the shell tells about itself.
 const FIELD: char = '\u{1f}';
 
@@ -30,11 +37,12 @@ struct Happened {
     output: Output,
 }
 
-/// Records one episode of `group` in `lab`.
+/// Records one episode of `group` in `lab`, as its script wants it.
 pub(crate) fn record_episode(
     lab: &Lab,
     id: String,
     group: &Group,
+    script: &Script,
     limit: Duration,
     random: &mut ChaCha8Rng,
 ) -> Result<Episode, Error> {
@@ -42,8 +50,9 @@ pub(crate) fn record_episode(
     let user = *users.choose(random).unwrap_or(&"ada");
     let task = groups::task(group, random);
     let num_turns = random.random_range(MIN_TURNS..=MAX_TURNS);
+    let num_turns = script.num_turns().unwrap_or(num_turns);
     let home = lab.fresh_home(user)?.display().to_string();
-    let happened = run_turns(lab, user, group, num_turns, limit, random)?;
+    let (start, happened) = run_turns(lab, user, group, script, num_turns, limit, random)?;
     let mut blank = Blank { lab, shell: None };
     let mut messages = episode::opening(system_text(&home), &task);
     for (index, Happened { step, note, output }) in happened.into_iter().enumerate() {
@@ -52,17 +61,22 @@ pub(crate) fn record_episode(
             End::Status(status) => Some(status),
             _ => None,
         };
-        let metadata = TurnMetadata { note, class, family: step.family.to_owned(), exit_code };
-        messages.extend(episode::turn(index, &step.command, observation(output, limit), metadata));
+        let observation = observation(output, limit);
+        let (axis, axis_distance) = script.shown(index, class, &observation);
+        let metadata = TurnMetadata { note, class, family: step.family.to_owned(), exit_code, axis, axis_distance };
+        messages.extend(episode::turn(index, &step.command, observation, metadata));
     }
+    let condition = script.condition();
     Ok(Episode {
         id,
-        source: "worldloom-terminal".to_owned(),
+        source: script.axis().map_or(SOURCE.to_owned(), |axis| format!("{SOURCE}-{}", axis.name())),
         license: "CC0-1.0".to_owned(),
         domain: "terminal".to_owned(),
-        task_group: group.name.clone(),
-        task,
-        initial_state: initial_state(&home, user),
+        task_group: condition.map_or(group.name.clone(), |condition| format!("control+{}", condition.name)),
+        task: condition.map_or(task, |_| CONTROL_TASK.to_owned()),
+        initial_state: initial_state(&home, user, &start.world),
+        simulation_instruction: condition.map(|condition| condition.instruction.to_owned()),
+        preparation: start.preparation,
         tools: episode::tools(),
         messages,
     })
@@ -86,21 +100,33 @@ pub(crate) fn start_shell(lab: &Lab, user: &str, secret: u64) -> Result<Shell, E
     Shell::start(&Place { slot: lab.slot(), home: &home, user, owner: lab.owner() }, secret)
 }
 
+/// What held before the first turn.
+#[derive(Default)]
+struct Start {
+    world: Snapshot,
+    preparation: Option<String>,
+}
+
 fn run_turns(
     lab: &Lab,
     user: &str,
     group: &Group,
+    script: &Script,
     num_turns: usize,
     limit: Duration,
     random: &mut ChaCha8Rng,
-) -> Result<Vec<Happened>, Error> {
+) -> Result<(Start, Vec<Happened>), Error> {
     let home = lab.slot().join(user);
     let mut shell = start_shell(lab, user, random.random())?;
     let mut memory = Memory { home: home.display().to_string(), umask: "022".to_owned(), ..Memory::default() };
-    let (mut world, mut used, mut happened) = (Snapshot::default(), Vec::new(), Vec::new());
+    let start = match script.condition() {
+        Some(condition) => prepare(condition, &home, &mut shell, &memory, limit, random)?,
+        None => Start::default(),
+    };
+    let (mut world, mut used, mut happened) = (start.world.clone(), Vec::new(), Vec::new());
     while happened.len() < num_turns {
         world = Snapshot::take(&home, &shell.working_directory()?, &world);
-        let step = policy::next_step(&world, &memory, group, &used, random);
+        let step = script.step(happened.len(), &world, &mut memory, group, &used, random);
         let note = note::note(&world, &memory, &step.needs);
         let output = shell.run(&step.command, limit);
         let end = output.end;
@@ -113,7 +139,27 @@ fn run_turns(
             break;
         }
     }
-    Ok(happened)
+    Ok((start, happened))
+}
+
+/// Makes files to work on, then imposes the condition.
+fn prepare(
+    condition: &Condition,
+    home: &Path,
+    shell: &mut Shell,
+    memory: &Memory,
+    limit: Duration,
+    random: &mut ChaCha8Rng,
+) -> Result<Start, Error> {
+    let mut tries = (0..100).filter_map(|_| slots::fill(FURNISHING, &Snapshot::default(), memory, random));
+    let furnishing = tries.next().map_or("true".to_owned(), |filled| filled.command);
+    let preparation = format!("{furnishing}; {}", condition.impose);
+    let output = shell.run(&preparation, limit);
+    if output.end != End::Status(0) || output.on_stderr {
+        return Err(Error::Condition { name: condition.name, printed: output.text });
+    }
+    let world = Snapshot::take(home, &shell.working_directory()?, &Snapshot::default());
+    Ok(Start { world, preparation: Some(preparation) })
 }
 
 /// Takes over the names that a command introduced.
@@ -199,6 +245,7 @@ fn system_text(home: &str) -> String {
     format!("You work at a bash shell whose home directory is {home}. Each call runs one command line in that shell.")
 }
 
-fn initial_state(home: &str, user: &str) -> String {
-    format!("{home} is empty; it is the home and working directory of user {user}. umask 022, LC_ALL=C, TZ=UTC.")
+fn initial_state(home: &str, user: &str, world: &Snapshot) -> String {
+    let holds = note::holdings(world);
+    format!("{home} {holds}; it is the home and working directory of user {user}. umask 022, LC_ALL=C, TZ=UTC.")
 }

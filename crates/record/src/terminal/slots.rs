@@ -269,6 +269,7 @@ fn pick_word<'a>(words: &'a str, random: &mut ChaCha8Rng) -> Option<&'a str> {
 mod tests {
     use rand::SeedableRng;
 
+    use super::super::condition::CONDITIONS;
     use super::super::forms::{FAMILIES, SETUP};
     use super::super::policy;
     use super::super::world::Kind;
@@ -311,6 +312,7 @@ mod tests {
         let (mut world, memory) = rich_world();
         let mut random = ChaCha8Rng::seed_from_u64(1);
         let tables = FAMILIES.iter().flat_map(|family| [family.works, family.fails]).chain([SETUP.works]);
+        let tables = tables.chain(CONDITIONS.iter().map(|condition| condition.forms));
         for (_, form) in tables.flat_map(policy::parse) {
             // Marks that tell of all files want a folder with few files; the others want folders too.
             let tells_all = ["@allc", "@allb", "@lss", "@treec"].iter().any(|mark| form.contains(mark));

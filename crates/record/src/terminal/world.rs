@@ -67,6 +67,13 @@ impl Snapshot {
         }
     }
 
+    /// The same world but for one path.
+    pub(crate) fn without(&self, path: &str) -> Snapshot {
+        let mut other = self.clone();
+        other.entries.remove(path);
+        other
+    }
+
     /// A world with these entries, for tests.
     #[cfg(test)]
     pub(crate) fn of<const N: usize>(cwd: &str, entries: [(&str, Kind, u32); N]) -> Snapshot {
