@@ -101,9 +101,9 @@ pub struct Difference {
     pub from: String,
     /// The later one.
     pub to: String,
-    /// `normalised`, `line_f1`, `rubric` or `exact`.
+    /// `normalised`, `line_f1`, `rubric`, `exact` or a dimension of the rubric.
     pub measure: String,
-    /// `all` or a class.
+    /// `all`, a class, or `domain:` and a domain.
     pub turns: String,
     /// later − earlier.
     pub interval: Interval,

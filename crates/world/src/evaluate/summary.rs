@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rayon::prelude::*;
-use worldloom_judge::{clustered_mean, paired_difference};
+use worldloom_judge::{Dimension, clustered_mean, paired_difference};
 use worldloom_schema::{CalibrationBin, Difference, Interval, Measures, PredictorKind};
 
 use super::Measured;
@@ -62,12 +62,15 @@ pub(super) fn full_measures(
         }
     }
     let mean = |(name, values): (&&str, &Vec<(usize, f64)>)| {
-        let Interval { mean, low, high, n, clusters } = interval(clustered_mean(values, config.resamples, config.seed));
-        let [mean, low, high] = [mean, low, high].map(written);
-        (name.to_string(), Interval { mean, low, high, n, clusters })
+        (name.to_string(), rounded(interval(clustered_mean(values, config.resamples, config.seed))))
     };
     let more = values.par_iter().map(mean).collect();
     Measures { more, ..measures(config, turns, outcomes, takes) }
+}
+
+fn rounded(Interval { mean, low, high, n, clusters }: Interval) -> Interval {
+    let [mean, low, high] = [mean, low, high].map(written);
+    Interval { mean, low, high, n, clusters }
 }
 
 /// With nine decimals, so that a number is read back as it was written.
@@ -133,7 +136,35 @@ pub(super) fn full_by(
     keys.par_iter().map(one).collect()
 }
 
-/// Between successive stages, and between each ablation and baseline and the last stage; over all turns and by class.
+/// The turns that a difference is taken over.
+#[derive(Clone, Copy)]
+enum Over<'a> {
+    All,
+    Class(&'a str),
+    Domain(&'a str),
+}
+
+impl Over<'_> {
+    fn takes(self, turn: &EvaluationTurn) -> bool {
+        match self {
+            Over::All => true,
+            Over::Class(class) => turn.class == class,
+            Over::Domain(domain) => turn.domain == domain,
+        }
+    }
+
+    /// As [`Difference::turns`] names it.
+    fn name(self) -> String {
+        match self {
+            Over::All => "all".into(),
+            Over::Class(class) => class.into(),
+            Over::Domain(domain) => format!("domain:{domain}"),
+        }
+    }
+}
+
+/// Between successive stages, and between each ablation and baseline and the last stage: the four measures and the
+/// dimensions, over all turns, by class and by domain.
 pub(super) fn differences(config: &EvaluateConfig, turns: &EvaluationTurns, measured: &[Measured]) -> Vec<Difference> {
     let of_kind = |kind| measured.iter().filter(move |measured| measured.kind == kind);
     let stages: Vec<&Measured> = of_kind(PredictorKind::Stage).collect();
@@ -142,22 +173,23 @@ pub(super) fn differences(config: &EvaluateConfig, turns: &EvaluationTurns, meas
         let others = of_kind(PredictorKind::Ablation).chain(of_kind(PredictorKind::Baseline));
         pairs.extend(others.map(|other| (other, *last)));
     }
-    let classes = turns.class_shares().into_keys().map(Some);
-    let sets: Vec<Option<String>> = std::iter::once(None).chain(classes).collect();
+    let classes: BTreeSet<&str> = turns.iter().map(|turn| turn.class.as_str()).collect();
+    let domains: BTreeSet<&str> = turns.iter().map(|turn| turn.domain).collect();
+    let sets = std::iter::once(Over::All).chain(classes.into_iter().map(Over::Class));
+    let sets: Vec<Over<'_>> = sets.chain(domains.into_iter().map(Over::Domain)).collect();
+    let names = || MEASURES.map(|(name, _)| name).into_iter().chain(Dimension::ALL.map(Dimension::as_str));
     let mut wanted = Vec::new();
-    for (from, to) in pairs {
-        for class in &sets {
-            for (measure, value) in MEASURES {
-                wanted.push((from, to, class.as_deref(), measure, value));
-            }
+    for pair in pairs {
+        for over in &sets {
+            wanted.extend(names().map(|measure| (pair, *over, measure)));
         }
     }
-    let one = |(from, to, class, measure, value): &(&Measured, &Measured, Option<&str>, &str, Value)| Difference {
+    let one = |&((from, to), over, measure): &((&Measured, &Measured), Over<'_>, &str)| Difference {
         from: from.name.clone(),
         to: to.name.clone(),
-        measure: measure.to_string(),
-        turns: class.unwrap_or("all").into(),
-        interval: difference(config, turns, (from, to), *class, *value),
+        measure: measure.into(),
+        turns: over.name(),
+        interval: difference(config, turns, (from, to), over, measure),
     };
     wanted.par_iter().map(one).collect()
 }
@@ -166,14 +198,23 @@ fn difference(
     config: &EvaluateConfig,
     turns: &EvaluationTurns,
     (from, to): (&Measured, &Measured),
-    class: Option<&str>,
-    value: Value,
+    over: Over<'_>,
+    measure: &str,
 ) -> Interval {
-    let both = turns.iter().zip(from.outcomes.iter().zip(&to.outcomes));
-    let both = both.filter(|(turn, _)| class.is_none_or(|class| turn.class == class));
-    let pairs: Vec<(usize, f64, f64)> =
-        both.filter_map(|(turn, (before, after))| Some((turn.episode, value(before)?, value(after)?))).collect();
-    interval(paired_difference(&pairs, config.resamples, config.seed))
+    let both = turns.iter().zip(from.outcomes.iter().zip(&to.outcomes)).filter(|(turn, _)| over.takes(turn));
+    let pair = |(turn, (before, after)): (&EvaluationTurn, (&Outcome, &Outcome))| {
+        Some((turn.episode, value(before, measure)?, value(after, measure)?))
+    };
+    let pairs: Vec<(usize, f64, f64)> = both.filter_map(pair).collect();
+    rounded(interval(paired_difference(&pairs, config.resamples, config.seed)))
+}
+
+/// A measure or a further figure by its name.
+fn value(outcome: &Outcome, name: &str) -> Option<f64> {
+    match MEASURES.iter().find(|(measure, _)| *measure == name) {
+        Some((_, value)) => value(outcome),
+        None => outcome.more.iter().find(|(further, _)| *further == name).map(|(_, value)| *value),
+    }
 }
 
 /// As it is stored; `n` is 0 where there is nothing.

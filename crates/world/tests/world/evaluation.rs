@@ -128,22 +128,31 @@ fn stages_are_compared_with_the_one_before_and_the_last_with_each_baseline() {
         ("echo arguments", "sft"),
     ];
     assert_eq!(pairs, expected);
-    // Four measures on all turns and on four classes.
-    assert_eq!(evaluation.differences.len(), expected.len() * 4 * 5);
+    // Four measures and five dimensions on all turns, on four classes and on one domain.
+    assert_eq!(evaluation.differences.len(), expected.len() * (4 + 5) * (1 + 4 + 1));
     for difference in &evaluation.differences {
         let mean = |name: &str| {
             let predictor = predictor(&evaluation, name);
-            let measures =
-                if difference.turns == "all" { &predictor.all } else { &predictor.by_class[&difference.turns] };
+            let measures = match difference.turns.as_str() {
+                "all" => &predictor.all,
+                turns => match turns.strip_prefix("domain:") {
+                    Some(domain) => &predictor.by_domain[domain],
+                    None => &predictor.by_class[turns],
+                },
+            };
             match difference.measure.as_str() {
-                "exact" => measures.exact.mean,
-                "normalised" => measures.normalised.mean,
-                "line_f1" => measures.line_f1.mean,
-                _ => measures.rubric.mean,
+                "exact" => Some(measures.exact.mean),
+                "normalised" => Some(measures.normalised.mean),
+                "line_f1" => Some(measures.line_f1.mean),
+                "rubric" => Some(measures.rubric.mean),
+                dimension => measures.more.get(dimension).map(|interval| interval.mean),
             }
         };
-        let expected = mean(&difference.to) - mean(&difference.from);
-        assert!((difference.interval.mean - expected).abs() < 1e-9, "{difference:?}");
+        let (Some(before), Some(after)) = (mean(&difference.from), mean(&difference.to)) else {
+            assert!(evaluation.predictors[0].by_class.contains_key(&difference.turns), "only classes lack dimensions");
+            continue;
+        };
+        assert!((difference.interval.mean - (after - before)).abs() < 2e-9, "nine decimals are kept: {difference:?}");
     }
     assert_eq!(Evaluation::read(out.path()).unwrap(), evaluation);
 }
