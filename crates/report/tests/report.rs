@@ -40,6 +40,8 @@ fn predictor(name: &str, kind: PredictorKind, share: f64) -> Predictor {
             CalibrationBin { confidence: 0.4, matches: 0.1, n: 600 },
             CalibrationBin { confidence: 0.9, matches: 0.7, n: 600 },
         ],
+        lengths: BTreeMap::from([(16, 300), (64, 900)]),
+        cut_share: Some(0.025),
     }
 }
 

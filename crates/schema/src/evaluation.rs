@@ -92,6 +92,12 @@ pub struct Predictor {
     /// From the least confident predictions to the most; empty for rules.
     #[serde(default)]
     pub calibration: Vec<CalibrationBin>,
+    /// Completions by length: upper bound in tokens (powers of two) to number; empty for rules.
+    #[serde(default)]
+    pub lengths: BTreeMap<u64, u64>,
+    /// Share of the completions that ended at the longest length instead of by themselves; none for rules.
+    #[serde(default)]
+    pub cut_share: Option<f64>,
 }
 
 /// A paired difference between two predictors on the same turns.

@@ -97,6 +97,10 @@ pub struct Answer {
     /// `exp` of the mean log-prob of the predicted observation's tokens: without thinking, tags and the stop token. Of an
     /// empty observation, of the tokens that close it. None where there is no prediction.
     pub confidence: Option<f64>,
+    /// Tokens of the completion, the stop token included; none where there was no completion.
+    pub tokens: Option<u64>,
+    /// Whether the completion ended by itself, rather than at the longest length.
+    pub stopped: bool,
 }
 
 impl Answer {
@@ -241,7 +245,7 @@ impl Answer {
             Extraction::Observation(observation) => Ok(observation),
             Extraction::Fault(fault) => Err(Fault::Completion(fault)),
         };
-        Answer { completion, prediction, confidence: None }
+        Answer { completion, prediction, confidence: None, tokens: None, stopped }
     }
 
     /// Reads a completion of tokens and their log-probs, and how sure the model was of its prediction.
@@ -252,6 +256,7 @@ impl Answer {
         asked: Asked,
     ) -> Result<Self> {
         let answer = Answer::read(renderer.completion_text(tokens)?, stopped, asked);
+        let answer = Answer { tokens: Some(tokens.len() as u64), ..answer };
         let Ok(observation) = &answer.prediction else { return Ok(answer) };
         let range = observation_range(&answer.completion, observation, asked);
         let places = tokens_within(renderer.tokenizer(), tokens, &renderer.stop_tokens(), &range)?;
@@ -262,7 +267,8 @@ impl Answer {
 
     /// No completion, and why.
     pub fn none(fault: Fault) -> Self {
-        Answer { completion: String::new(), prediction: Err(fault), confidence: None }
+        let (completion, prediction) = (String::new(), Err(fault));
+        Answer { completion, prediction, confidence: None, tokens: None, stopped: false }
     }
 }
 

@@ -120,6 +120,8 @@ fn assemble(config: &EvaluateConfig, turns: &EvaluationTurns, measured: &[Measur
         by_domain: summary::full_by(config, turns, &measured.outcomes, &|turn| turn.domain),
         by_kind: summary::full_by(config, turns, &measured.outcomes, &|turn| turn.kind),
         calibration: summary::calibration(&measured.outcomes),
+        lengths: summary::lengths(&measured.outcomes),
+        cut_share: summary::cut_share(&measured.outcomes),
     };
     Evaluation {
         seed: config.seed,

@@ -25,6 +25,8 @@ pub(super) struct Outcome {
     /// The dimensions, 0–100, and what code measures by itself, by name.
     pub(super) more: Vec<(&'static str, f64)>,
     pub(super) confidence: Option<f64>,
+    /// Tokens of the completion and whether it ended by itself; none without a completion.
+    pub(super) length: Option<(u64, bool)>,
     /// The prediction, or the raw completion where there is none.
     pub(super) text: String,
     pub(super) thinking: Option<String>,
@@ -34,12 +36,12 @@ pub(super) struct Outcome {
 pub(super) fn measure_answers(judge: &dyn Judge, turns: &EvaluationTurns, answers: Vec<Answer>) -> Vec<Outcome> {
     let one = |(index, answer): (usize, Answer)| {
         let thinking = answer.thinking().map(String::from);
-        let confidence = answer.confidence;
+        let (confidence, length) = (answer.confidence, answer.tokens.map(|tokens| (tokens, answer.stopped)));
         let outcome = match answer.prediction {
             Ok(prediction) => measure_prediction(judge, turns, index, prediction, thinking),
             Err(fault) => miss(turns, index, fault.as_str(), answer.completion, thinking),
         };
-        Outcome { confidence, ..outcome }
+        Outcome { confidence, length, ..outcome }
     };
     answers.into_par_iter().enumerate().map(one).collect()
 }
@@ -77,6 +79,7 @@ fn measure_prediction(
         fault: None,
         more,
         confidence: None,
+        length: None,
         text: prediction,
         thinking,
     }
@@ -95,6 +98,7 @@ fn miss(turns: &EvaluationTurns, index: usize, fault: &'static str, text: String
         fault: Some(fault),
         more: observed.named().into_iter().chain(dimensions).collect(),
         confidence: None,
+        length: None,
         text,
         thinking,
     }
@@ -112,6 +116,8 @@ pub(super) fn write_predictions(path: &Path, turns: &EvaluationTurns, measured: 
                 "normalised": outcome.normalised,
                 "rubric": outcome.rubric,
                 "fault": outcome.fault,
+                "tokens": outcome.length.map(|(tokens, _)| tokens),
+                "stopped": outcome.length.map(|(_, stopped)| stopped),
             });
             (measured.name.clone(), value)
         };

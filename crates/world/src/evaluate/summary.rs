@@ -96,6 +96,22 @@ pub(super) fn calibration(outcomes: &[Outcome]) -> Vec<CalibrationBin> {
     points.chunks(per_bin).map(bin).collect()
 }
 
+/// Completions by the power of two that their tokens do not exceed.
+pub(super) fn lengths(outcomes: &[Outcome]) -> BTreeMap<u64, u64> {
+    let mut lengths = BTreeMap::new();
+    for (tokens, _) in outcomes.iter().filter_map(|outcome| outcome.length) {
+        *lengths.entry(tokens.next_power_of_two()).or_default() += 1;
+    }
+    lengths
+}
+
+/// Share of the completions that did not end by themselves.
+pub(super) fn cut_share(outcomes: &[Outcome]) -> Option<f64> {
+    let completions: Vec<bool> = outcomes.iter().filter_map(|outcome| Some(outcome.length?.1)).collect();
+    let cut = completions.iter().filter(|stopped| !**stopped).count();
+    (!completions.is_empty()).then(|| written(cut as f64 / completions.len() as f64))
+}
+
 /// Share of each fault among the chosen.
 fn faults(chosen: &[(usize, &Outcome)]) -> BTreeMap<String, f64> {
     let mut faults: BTreeMap<String, f64> = BTreeMap::new();

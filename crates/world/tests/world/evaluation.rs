@@ -248,6 +248,33 @@ fn every_predictor_has_its_dimensions_its_domains_and_the_figures_that_need_no_j
 }
 
 #[test]
+fn answers_are_counted_by_length_with_the_share_that_was_cut() {
+    let workplace = Workplace::new();
+    let out = tempfile::tempdir().unwrap();
+    let mut stages = stages(&workplace);
+    stages.push(stage(&workplace, "rl", Asked::Tagged, 4, 24));
+    let evaluation = evaluate(&workplace, &config(), &stages, out.path()).unwrap().evaluation;
+    let text = fs_err::read_to_string(out.path().join(PREDICTIONS_FILE)).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    for name in ["base", "cpt", "sft"] {
+        let answers = lines.iter().map(|line| &line["predictions"][name]);
+        let answers: Vec<(u64, bool)> =
+            answers.map(|answer| (answer["tokens"].as_u64().unwrap(), answer["stopped"].as_bool().unwrap())).collect();
+        assert!(answers.iter().all(|(tokens, stopped)| *tokens <= 5 && (*stopped || *tokens == 5)), "{answers:?}");
+        let predictor = predictor(&evaluation, name);
+        let cut = answers.iter().filter(|(_, stopped)| !stopped).count();
+        assert_eq!(predictor.cut_share, Some(cut as f64 / 8.0));
+        let at_most_four = answers.iter().filter(|(tokens, _)| *tokens <= 4).count() as u64;
+        let counted: u64 = predictor.lengths.iter().filter(|(bound, _)| **bound <= 4).map(|(_, number)| number).sum();
+        assert_eq!((counted, predictor.lengths.values().sum::<u64>()), (at_most_four, 8));
+    }
+    for name in ["rl", "empty"] {
+        let predictor = predictor(&evaluation, name);
+        assert!(predictor.lengths.is_empty() && predictor.cut_share.is_none(), "{name} wrote no completion");
+    }
+}
+
+#[test]
 fn an_ablation_is_compared_with_the_last_stage_and_is_no_step_between_stages() {
     let workplace = Workplace::new();
     let out = tempfile::tempdir().unwrap();
