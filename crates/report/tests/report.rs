@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use worldloom_report::{HTML_FILE, REPORT_FILE, ReportConfig, ReportInput, run, table};
 use worldloom_schema::{
-    CalibrationBin, Difference, Evaluation, Example, Interval, Measures, Prediction, Predictor, PredictorKind,
+    CalibrationBin, Difference, Evaluation, Example, Interval, Measures, Prediction, Predictor, PredictorKind, System,
 };
 
 fn interval(mean: f64, spread: f64) -> Interval {
@@ -80,6 +80,7 @@ fn evaluation() -> Evaluation {
             domain: "terminal".into(),
             class: "state".into(),
             family: "read".into(),
+            system: System { task_description: "Find the <fig>".into(), ..System::default() },
             history: vec![("ls".into(), "notes.txt".into())],
             action: "cat <notes.txt".into(),
             truth: "<b>fig</b>\nplum".into(),

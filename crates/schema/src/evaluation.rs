@@ -6,6 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::trajectory::System;
 
 /// Name of the file inside an evaluation artifact.
 pub const EVALUATION_FILE: &str = "evaluation.json";
@@ -142,6 +143,9 @@ pub struct Example {
     pub class: String,
     /// Command family.
     pub family: String,
+    /// What the world model is told before the first turn.
+    #[serde(default)]
+    pub system: System,
     /// Earlier turns, action and observation.
     pub history: Vec<(String, String)>,
     /// The action.

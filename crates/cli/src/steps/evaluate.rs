@@ -35,7 +35,7 @@ impl Step for EvaluatePool {
     }
 
     fn version(&self) -> u32 {
-        2
+        3
     }
 
     fn artifact(&self) -> &'static str {

@@ -42,9 +42,9 @@ pub struct EvaluateConfig {
     /// Bootstrap resamples. Default: 1,000.
     #[serde(default = "default_resamples")]
     pub resamples: usize,
-    /// Sampled predictions to show. Default: 10.
-    #[serde(default = "default_examples")]
-    pub examples: usize,
+    /// Sampled predictions to show. Default: one for 20 turns, at least 10 and at most 60.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub examples: Option<usize>,
     /// What the models' matrices are held in. Default: f32.
     #[serde(default, skip_serializing_if = "Precision::is_single")]
     pub precision: Precision,
@@ -55,10 +55,6 @@ pub struct EvaluateConfig {
 
 fn default_resamples() -> usize {
     1000
-}
-
-fn default_examples() -> usize {
-    10
 }
 
 fn default_max_active_sequences() -> usize {

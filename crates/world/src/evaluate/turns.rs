@@ -87,20 +87,22 @@ impl EvaluationTurns {
 
     /// `trajectory_id#turn`.
     pub(super) fn id(&self, index: usize) -> String {
-        let turn = &self.turns[index];
-        format!("{}#{}", self.episodes[turn.episode].trajectory_id, turn.turn)
+        format!("{}#{}", self.episode(index).trajectory_id, self.turns[index].turn)
+    }
+
+    /// The episode of a turn.
+    pub(super) fn episode(&self, index: usize) -> &Trajectory {
+        &self.episodes[self.turns[index].episode]
     }
 
     /// The turn itself, with its truth.
     pub(super) fn turn(&self, index: usize) -> &Turn {
-        let turn = &self.turns[index];
-        &self.episodes[turn.episode].turns[turn.turn]
+        &self.episode(index).turns[self.turns[index].turn]
     }
 
     /// The turns before it.
     pub(super) fn history(&self, index: usize) -> &[Turn] {
-        let turn = &self.turns[index];
-        &self.episodes[turn.episode].turns[..turn.turn]
+        &self.episode(index).turns[..self.turns[index].turn]
     }
 
     /// The observation before it, where there is one.
@@ -110,7 +112,7 @@ impl EvaluationTurns {
 
     /// Calls `with` with what a judge may know of the turn.
     pub(super) fn with_context<T>(&self, index: usize, with: impl FnOnce(&JudgeContext<'_>) -> T) -> T {
-        let episode = &self.episodes[self.turns[index].episode];
+        let episode = self.episode(index);
         let history = self.history(index).iter();
         let history: Vec<(&str, &str)> =
             history.map(|turn| (turn.action.as_str(), turn.observation.as_str())).collect();

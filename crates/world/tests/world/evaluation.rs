@@ -191,6 +191,7 @@ fn repeated_turns_are_left_out_and_examples_are_spread_over_classes() {
     assert_eq!(classes, ["echo", "empty", "error", "state"]);
     for example in &report.evaluation.examples {
         assert_eq!(example.predictions.keys().collect::<Vec<_>>(), ["base"]);
+        assert!(["first", "second"].map(Some).contains(&example.system.initial_state.as_deref()));
         let turn: usize = example.id.split_once('#').unwrap().1.parse().unwrap();
         assert_eq!(example.history.len(), turn);
     }
@@ -271,6 +272,26 @@ fn answers_are_counted_by_length_with_the_share_that_was_cut() {
     for name in ["rl", "empty"] {
         let predictor = predictor(&evaluation, name);
         assert!(predictor.lengths.is_empty() && predictor.cut_share.is_none(), "{name} wrote no completion");
+    }
+}
+
+#[test]
+fn without_a_number_a_large_evaluation_shows_more_examples_of_all_domains() {
+    let workplace = Workplace::new();
+    let mut episodes: Vec<_> = std::iter::repeat_n(eval_episodes(), 100).flatten().collect();
+    for episode in episodes.iter_mut().skip(190) {
+        episode.domain = worldloom_schema::Domain::Swe;
+    }
+    write_table(&workplace.path("eval.parquet"), episodes).unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let config = EvaluateConfig { examples: None, resamples: 2, ..config() };
+    let examples = evaluate(&workplace, &config, &[], out.path()).unwrap().evaluation.examples;
+    assert_eq!(examples.len(), 40, "one for 20 of the 800 turns");
+    for class in ["echo", "empty", "error", "state"] {
+        for domain in ["swe", "terminal"] {
+            let found = examples.iter().filter(|example| example.class == class && example.domain == domain).count();
+            assert_eq!(found, 5, "{class} of {domain}");
+        }
     }
 }
 
