@@ -36,6 +36,7 @@ fn predictor(name: &str, kind: PredictorKind, share: f64) -> Predictor {
         by_family: by_family.into(),
         by_domain: BTreeMap::from([("terminal".into(), measures(share))]),
         by_kind: BTreeMap::from([("text".into(), measures(share))]),
+        by_axis: BTreeMap::new(),
         calibration: vec![
             CalibrationBin { confidence: 0.4, matches: 0.1, n: 600 },
             CalibrationBin { confidence: 0.9, matches: 0.7, n: 600 },

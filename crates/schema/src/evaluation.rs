@@ -41,7 +41,7 @@ pub struct Measures {
     pub faults: BTreeMap<String, f64>,
     /// Further means by name, where they were taken: the rubric's dimensions on the 0–100 scale (`format`, …), and what
     /// code measures by itself as shares (`unit_f1`, `unit_precision`, `unit_recall`, `no_change`, `error_class`,
-    /// `valid`, `length_ratio`).
+    /// `valid`, `length_ratio`; on rule axes `checks`, the share of the checks made from the truth that pass).
     #[serde(default)]
     pub more: BTreeMap<String, Interval>,
 }
@@ -90,6 +90,10 @@ pub struct Predictor {
     /// By kind of observation: `text`, `json`, `tree`, `diff`.
     #[serde(default)]
     pub by_kind: BTreeMap<String, Measures>,
+    /// By rule axis: the turns whose flag `axis` says `control`, `error` or `long`; the last also by distance, as
+    /// `long, distance  4`.
+    #[serde(default)]
+    pub by_axis: BTreeMap<String, Measures>,
     /// From the least confident predictions to the most; empty for rules.
     #[serde(default)]
     pub calibration: Vec<CalibrationBin>,

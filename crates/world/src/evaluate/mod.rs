@@ -119,6 +119,7 @@ fn assemble(config: &EvaluateConfig, turns: &EvaluationTurns, measured: &[Measur
         by_family: summary::by(config, turns, &measured.outcomes, &|turn| &turn.family),
         by_domain: summary::full_by(config, turns, &measured.outcomes, &|turn| turn.domain),
         by_kind: summary::full_by(config, turns, &measured.outcomes, &|turn| turn.kind),
+        by_axis: summary::by_axis(config, turns, &measured.outcomes),
         calibration: summary::calibration(&measured.outcomes),
         lengths: summary::lengths(&measured.outcomes),
         cut_share: summary::cut_share(&measured.outcomes),

@@ -32,6 +32,17 @@ pub(super) struct Outcome {
     pub(super) thinking: Option<String>,
 }
 
+impl Outcome {
+    /// With the share of the turn's checks that the prediction passes, where the turn has any.
+    fn checked(mut self, turns: &EvaluationTurns, index: usize) -> Self {
+        if let Some(verifier) = turns.verifier(index) {
+            let failed = if self.fault.is_some() { verifier.checks.len() } else { verifier.failures(&self.text).len() };
+            self.more.push(("checks", 1.0 - failed as f64 / verifier.checks.len() as f64));
+        }
+        self
+    }
+}
+
 /// Measures a model's answers, one for each turn.
 pub(super) fn measure_answers(judge: &dyn Judge, turns: &EvaluationTurns, answers: Vec<Answer>) -> Vec<Outcome> {
     let one = |(index, answer): (usize, Answer)| {
@@ -41,7 +52,7 @@ pub(super) fn measure_answers(judge: &dyn Judge, turns: &EvaluationTurns, answer
             Ok(prediction) => measure_prediction(judge, turns, index, prediction, thinking),
             Err(fault) => miss(turns, index, fault.as_str(), answer.completion, thinking),
         };
-        Outcome { confidence, length, ..outcome }
+        Outcome { confidence, length, ..outcome.checked(turns, index) }
     };
     answers.into_par_iter().enumerate().map(one).collect()
 }
@@ -50,7 +61,7 @@ pub(super) fn measure_answers(judge: &dyn Judge, turns: &EvaluationTurns, answer
 pub(super) fn measure_baseline(judge: &dyn Judge, turns: &EvaluationTurns, baseline: &Baseline) -> Vec<Outcome> {
     let one = |index: usize| {
         let prediction = baseline.predict(turns.history(index), turns.turn(index));
-        measure_prediction(judge, turns, index, prediction, None)
+        measure_prediction(judge, turns, index, prediction, None).checked(turns, index)
     };
     (0..turns.len()).into_par_iter().map(one).collect()
 }

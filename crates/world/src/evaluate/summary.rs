@@ -152,6 +152,20 @@ pub(super) fn full_by(
     keys.par_iter().map(one).collect()
 }
 
+/// The measures of the turns on each rule axis.
+pub(super) fn by_axis(
+    config: &EvaluateConfig,
+    turns: &EvaluationTurns,
+    outcomes: &[Outcome],
+) -> BTreeMap<String, Measures> {
+    let axes: BTreeSet<&String> = turns.iter().flat_map(|turn| &turn.axes).collect();
+    let one = |axis: &&String| {
+        let measures = full_measures(config, turns, outcomes, &|turn| turn.axes.contains(axis));
+        ((*axis).clone(), measures)
+    };
+    axes.par_iter().map(one).collect()
+}
+
 /// The turns that a difference is taken over.
 #[derive(Clone, Copy)]
 enum Over<'a> {

@@ -6,7 +6,8 @@ use std::path::Path;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use worldloom_judge::JudgeContext;
-use worldloom_schema::{ObservationKind, TableReader, Trajectory, Turn};
+use worldloom_judge::verify::{self, Verifier};
+use worldloom_schema::{ObservationKind, Prompt, PromptTurn, TableReader, Trajectory, Turn};
 
 use crate::error::{Error, Result};
 use crate::model::Question;
@@ -27,12 +28,16 @@ pub(super) struct EvaluationTurn {
     pub(super) family: String,
     pub(super) domain: &'static str,
     pub(super) kind: &'static str,
+    /// Its rule axis, and the axis with the distance where the turn has one.
+    pub(super) axes: Vec<String>,
 }
 
 /// Episodes with the turns to predict in them.
 pub(super) struct EvaluationTurns {
     episodes: Vec<Trajectory>,
     turns: Vec<EvaluationTurn>,
+    /// The checks that follow from the truth of turns on a rule axis.
+    verifiers: BTreeMap<usize, Verifier>,
     /// Turns that could have been drawn.
     pub(super) in_pool: u64,
     /// Turns that curate marked as repeated, and images.
@@ -52,7 +57,11 @@ impl EvaluationTurns {
             Some(most) if most < in_pool => draw(all, most as usize, seed),
             _ => all,
         };
-        Ok(Self { episodes, turns, in_pool, left_out })
+        let on_axis = turns.iter().enumerate().filter(|(_, turn)| !turn.axes.is_empty());
+        let verifiers =
+            on_axis.filter_map(|(index, turn)| Some((index, verifier(&episodes[turn.episode], turn.turn)?)));
+        let verifiers = verifiers.collect();
+        Ok(Self { episodes, turns, verifiers, in_pool, left_out })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -110,6 +119,11 @@ impl EvaluationTurns {
         self.history(index).last().map(|turn| turn.observation.as_str())
     }
 
+    /// The checks of a turn on a rule axis; none elsewhere, and where none can be made.
+    pub(super) fn verifier(&self, index: usize) -> Option<&Verifier> {
+        self.verifiers.get(&index)
+    }
+
     /// Calls `with` with what a judge may know of the turn.
     pub(super) fn with_context<T>(&self, index: usize, with: impl FnOnce(&JudgeContext<'_>) -> T) -> T {
         let episode = self.episode(index);
@@ -142,10 +156,38 @@ fn list(episodes: &[Trajectory]) -> (Vec<EvaluationTurn>, u64) {
                 family: flag("family"),
                 domain: trajectory.domain.as_str(),
                 kind: kind_name(turn.observation_kind),
+                axes: axes(turn),
             });
         }
     }
     (turns, left_out)
+}
+
+/// `control`, `error` or `long` by the flag `axis`; `long, distance  4` besides, by the flag `axis_distance`.
+fn axes(turn: &Turn) -> Vec<String> {
+    let Some(axis) = turn.flag("axis") else { return Vec::new() };
+    let with_distance = turn.flag("axis_distance").map(|distance| format!("{axis}, distance {distance:>2}"));
+    std::iter::once(axis.to_string()).chain(with_distance).collect()
+}
+
+fn verifier(episode: &Trajectory, number: usize) -> Option<Verifier> {
+    let turn = &episode.turns[number];
+    let history = episode.turns[..number].iter();
+    let history = history.map(|turn| PromptTurn { action: turn.action.clone(), observation: turn.observation.clone() });
+    let prompt = Prompt {
+        prompt_id: format!("{}#{number}", episode.trajectory_id),
+        trajectory_id: episode.trajectory_id.clone(),
+        turn: number as u32,
+        domain: episode.domain,
+        task_group: episode.task_group.clone(),
+        tokens: Vec::new(),
+        initial_state: episode.system.initial_state.clone(),
+        history: history.collect(),
+        action: turn.action.clone(),
+        observation: turn.observation.clone(),
+        flags: if turn.truncated { vec!["truncated".into()] } else { Vec::new() },
+    };
+    verify::build(&prompt).0
 }
 
 fn kind_name(kind: ObservationKind) -> &'static str {
