@@ -16,16 +16,35 @@ pub(crate) fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            '\n' | '\t' => out.push(character),
-            '\u{0}'..='\u{1f}' => out.push(control_picture(character)),
-            '\u{7f}' => out.push('\u{2421}'),
-            '\u{80}'..='\u{9f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
-                out.push_str(&format!("\\u{{{:x}}}", character as u32));
-            }
-            _ => out.push(character),
+            other => push_visible(&mut out, other),
         }
     }
     out
+}
+
+/// The text itself, or its beginning with an ellipsis, on one line and without control characters; not escaped.
+pub(crate) fn cut(text: &str, letters: usize) -> String {
+    let mut out = String::new();
+    let shown = if text.chars().count() > letters { letters - 1 } else { letters };
+    for character in text.chars().take(shown) {
+        match character {
+            '\n' | '\t' => out.push(' '),
+            other => push_visible(&mut out, other),
+        }
+    }
+    out + if shown < letters { "…" } else { "" }
+}
+
+fn push_visible(out: &mut String, character: char) {
+    match character {
+        '\n' | '\t' => out.push(character),
+        '\u{0}'..='\u{1f}' => out.push(control_picture(character)),
+        '\u{7f}' => out.push('\u{2421}'),
+        '\u{80}'..='\u{9f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+            out.push_str(&format!("\\u{{{:x}}}", character as u32));
+        }
+        _ => out.push(character),
+    }
 }
 
 fn control_picture(character: char) -> char {

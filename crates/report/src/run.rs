@@ -9,7 +9,7 @@ use worldloom_schema::{Artifact, Evaluation, Interval, MANIFEST, PredictorKind};
 
 use crate::curves::Curves;
 use crate::error::{Error, Result};
-use crate::figures::{MEASURES, fault_share};
+use crate::figures::{MEASURES, Measure, fault_share, further};
 use crate::page;
 
 /// Name of the page.
@@ -112,8 +112,8 @@ fn summary(content: &Content, figures: u64) -> Report {
     }
     let predictors = content.evaluation.iter().flat_map(|evaluation| &evaluation.predictors);
     for predictor in predictors {
-        let by_measure = MEASURES.iter().map(|measure| (measure.name.to_string(), *(measure.of)(&predictor.all)));
-        report.predictors.insert(predictor.name.clone(), by_measure.collect());
+        let figure = |measure: &Measure| Some((measure.name.to_string(), *measure.of(&predictor.all)?));
+        report.predictors.insert(predictor.name.clone(), MEASURES.iter().chain(further()).filter_map(figure).collect());
         report.faults.insert(predictor.name.clone(), fault_share(&predictor.all));
         let kind = match predictor.kind {
             PredictorKind::Stage => "stages_evaluated",

@@ -1,9 +1,11 @@
 //! The stage table as text: aligned, at most 100 columns wide.
 
-use worldloom_schema::{Evaluation, Interval, Measures};
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::figures::{MEASURES, Measure, fault_share};
-use crate::html::{NONE, grouped, hundred, is_known, signed};
+use worldloom_schema::{Evaluation, Interval, Measures, Predictor};
+
+use crate::figures::{CHECKS, MEASURES, Measure, fault_share, is_distance};
+use crate::html::{NONE, cut, grouped, hundred, is_known, signed};
 
 /// Names are cut to this width.
 const NAME_WIDTH: usize = 17;
@@ -14,7 +16,7 @@ const DIFFERENCES: &[Measure] = MEASURES.split_at(1).1;
 /// Classes beside each other in one block.
 const CLASSES_PER_BLOCK: usize = 4;
 
-/// The stage table of an evaluation: all turns, normalised match by class, and the paired differences.
+/// The stage table of an evaluation: all turns, normalised match by class, rules by axis, and the paired differences.
 pub fn table(evaluation: &Evaluation) -> String {
     let mut out = format!(
         "{} turns of {} episodes, seed {}; means on a 0–100 scale with 95 % intervals by episode\n\n",
@@ -27,6 +29,12 @@ pub fn table(evaluation: &Evaluation) -> String {
     for block in classes.chunks(CLASSES_PER_BLOCK) {
         out += "\n";
         out += &layout(&by_class(evaluation, block), NAME_WIDTH);
+    }
+    let axes: BTreeSet<&String> = evaluation.predictors.iter().flat_map(|predictor| predictor.by_axis.keys()).collect();
+    let axes: Vec<&String> = axes.into_iter().filter(|axis| !is_distance(axis)).collect();
+    if !axes.is_empty() {
+        out += "\n";
+        out += &layout(&by_axis(evaluation, &axes), NAME_WIDTH);
     }
     if !evaluation.differences.is_empty() {
         out += "\n";
@@ -55,21 +63,31 @@ fn all_turns(evaluation: &Evaluation) -> Vec<Vec<String>> {
 }
 
 fn by_class(evaluation: &Evaluation, classes: &[&String]) -> Vec<Vec<String>> {
-    let normalised = &MEASURES[1];
     let title = |class: &&String| {
         let share = evaluation.class_shares.get(*class).copied().unwrap_or(f64::NAN);
         format!("{} ({:.0} %)", cut(class, 12), 100.0 * share)
     };
-    let mut header = vec![normalised.title.to_string()];
-    header.extend(classes.iter().map(title));
-    let mut rows = vec![header];
+    by_key(evaluation, &MEASURES[1], classes, classes.iter().map(title), |predictor| &predictor.by_class)
+}
+
+fn by_axis(evaluation: &Evaluation, axes: &[&String]) -> Vec<Vec<String>> {
+    let titles = axes.iter().map(|axis| format!("axis {}", cut(axis, 12)));
+    by_key(evaluation, &CHECKS, axes, titles, |predictor| &predictor.by_axis)
+}
+
+/// One measure: a row for each predictor, a column for each key.
+fn by_key(
+    evaluation: &Evaluation,
+    measure: &Measure,
+    keys: &[&String],
+    titles: impl Iterator<Item = String>,
+    of: fn(&Predictor) -> &BTreeMap<String, Measures>,
+) -> Vec<Vec<String>> {
+    let header = std::iter::once(measure.title.to_string()).chain(titles).collect();
+    let mut rows: Vec<Vec<String>> = vec![header];
     for predictor in &evaluation.predictors {
-        let mut row = vec![predictor.name.clone()];
-        row.extend(classes.iter().map(|class| match predictor.by_class.get(*class) {
-            Some(measures) => cell(normalised, measures),
-            None => NONE.into(),
-        }));
-        rows.push(row);
+        let cell = |key: &&String| of(predictor).get(*key).map_or(NONE.into(), |measures| cell(measure, measures));
+        rows.push(std::iter::once(predictor.name.clone()).chain(keys.iter().map(cell)).collect());
     }
     rows
 }
@@ -103,10 +121,7 @@ fn differences(evaluation: &Evaluation) -> Vec<Vec<String>> {
 }
 
 fn cell(measure: &Measure, measures: &Measures) -> String {
-    let interval = (measure.of)(measures);
-    if !is_known(interval) {
-        return NONE.into();
-    }
+    let Some(interval) = measure.of(measures) else { return NONE.into() };
     let text = |value: f64| hundred(value * measure.scale);
     format!("{} ({}–{})", text(interval.mean), text(interval.low), text(interval.high))
 }
@@ -117,15 +132,6 @@ fn difference_cell(measure: &Measure, interval: &Interval) -> String {
     }
     let text = |value: f64| signed(value * measure.scale);
     format!("{} ({}, {})", text(interval.mean), text(interval.low), text(interval.high))
-}
-
-/// The name itself, or its beginning with an ellipsis.
-fn cut(name: &str, width: usize) -> String {
-    let clean: String = name.chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
-    match clean.chars().count() > width {
-        true => clean.chars().take(width - 1).chain(['…']).collect(),
-        false => clean,
-    }
 }
 
 /// Rows in columns: the first column to the left, the others to the right; an empty row is an empty line.

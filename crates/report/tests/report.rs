@@ -284,15 +284,72 @@ fn ablations_dimensions_domains_and_calibration_are_on_the_page() {
     let html = page(&ReportInput { evaluation: Some(folder.path()), ..ReportInput::default() }, "run");
     for part in [
         "<tbody class=\"ablations\"><tr><td>rl-only</td>",
-        "<th>factuality</th><th>unit F1</th>",
+        "<th>factuality</th></tr>",
+        "<th>unit F1</th></tr>",
         "By domain",
         "By kind of observation",
         "Calibration",
         "<td>terminal</td>",
+        "<summary>terminal: by dimension, and without a judge</summary>",
+        "<summary>text: by dimension, and without a judge</summary>",
     ] {
         assert!(html.contains(part), "{part}");
     }
+    let terminal = html.split("<summary>terminal: by dimension").nth(1).unwrap().split("</details>").next().unwrap();
+    assert_eq!(terminal.matches(">40.0<small>").count(), 4, "the factuality of each predictor");
     let section = html.split("<h3>Calibration</h3>").nth(1).unwrap();
     let figure = section.split("</figure>").next().unwrap();
     assert_eq!(figure.matches("stroke-width=\"2\"").count(), 4, "three predictors and the line of perfect calibration");
+}
+
+/// A page with this evaluation.
+fn page_of(evaluation: &Evaluation) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    evaluation.write(folder.path()).unwrap();
+    page(&ReportInput { evaluation: Some(folder.path()), ..ReportInput::default() }, "run")
+}
+
+#[test]
+fn differences_are_by_dimension_and_fold_by_domain_and_class() {
+    let mut evaluation = evaluation();
+    for (turns, measure, mean) in
+        [("all", "realism", 7.5), ("domain:terminal", "quality", -3.5), ("error", "exact", 0.5)]
+    {
+        let interval = interval(mean, 0.25);
+        let (from, to) = ("base".into(), "sft".into());
+        evaluation.differences.push(Difference { from, to, measure: measure.into(), turns: turns.into(), interval });
+    }
+    let html = page_of(&evaluation);
+    let section = html.split("<h3>Paired differences</h3>").nth(1).unwrap();
+    let (all, folded) = section.split_once("<details><summary>by domain</summary>").unwrap();
+    let (domains, classes) = folded.split_once("<details><summary>by turn class</summary>").unwrap();
+    assert!(all.contains("<th>realism</th></tr>") && all.contains("class=\"up\">+7.5<small>+7.2 to +7.8"), "{all}");
+    assert!(all.contains("<th>pair</th><th>normalised</th>"), "one set of turns needs no column: {all}");
+    assert!(domains.contains("<td>terminal</td><td class=\"down\">−3.5<small>"), "{domains}");
+    assert!(classes.contains("<td>error</td><td class=\"up\">+50.0<small>"), "{classes}");
+}
+
+#[test]
+fn rule_axes_have_their_checks_and_the_distances_of_facts() {
+    let mut evaluation = evaluation();
+    for predictor in &mut evaluation.predictors {
+        let checks = |mean: f64| {
+            let mut measures = measures(0.2);
+            measures.more.insert("checks".into(), interval(mean, 0.05));
+            measures
+        };
+        let keys = [("control", 0.3), ("long", 0.6), ("long, distance  4", 0.7)];
+        predictor.by_axis = keys.map(|(axis, mean)| (axis.to_string(), checks(mean))).into();
+    }
+    let html = page_of(&evaluation);
+    let section = html.split("<h3>By rule axis</h3>").nth(1).unwrap().split("<h3>").next().unwrap();
+    let rule =
+        section.split("<details open><summary>rule</summary>").nth(1).unwrap().split("</details>").next().unwrap();
+    for (axis, mean) in [("control", "30.0"), ("long", "60.0"), ("long, distance  4", "70.0")] {
+        let row = rule.split("<tr>").find(|row| row.contains(&format!("<td>{axis}</td>"))).unwrap();
+        assert_eq!(row.matches(&format!(">{mean}<small>")).count(), 3, "{axis}: {row}");
+    }
+    assert!(section.contains("control: by dimension") && !section.contains("distance  4: by dimension"));
+    assert_eq!(html.matches("<summary>rule</summary>").count(), 1, "elsewhere there are other turns too");
+    assert!(table(&evaluation).contains("axis control") && !table(&evaluation).contains("distance"));
 }

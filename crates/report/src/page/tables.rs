@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use worldloom_schema::{Evaluation, Interval, Measures, Predictor, PredictorKind};
 
-use crate::figures::{MEASURES, Measure, fault_share};
+use crate::figures::{CHECKS, DIMENSIONS, MEASURES, Measure, WITHOUT_JUDGE, fault_share, is_distance};
 use crate::html::{NONE, escape, hundred, is_known, signed};
 
 pub(super) fn render(evaluation: &Evaluation, calibration: &str) -> String {
@@ -13,13 +13,14 @@ pub(super) fn render(evaluation: &Evaluation, calibration: &str) -> String {
     out += "A completion without a usable prediction counts as a miss and as rubric 0.</p>\n";
     out += &stage_table(evaluation);
     out += &meanings();
-    out += &further(evaluation);
+    out += &further_of_all(evaluation);
     out += calibration;
     out += &differences(evaluation);
-    out += &grid(evaluation, "By domain", |predictor| &predictor.by_domain);
-    out += &grid(evaluation, "By kind of observation", |predictor| &predictor.by_kind);
-    out += &grid(evaluation, "By turn class", |predictor| &predictor.by_class);
-    out += &grid(evaluation, "By command family", |predictor| &predictor.by_family);
+    out += &grid(evaluation, "By domain", &MEASURES, |predictor| &predictor.by_domain);
+    out += &grid(evaluation, "By kind of observation", &MEASURES, |predictor| &predictor.by_kind);
+    out += &by_axis(evaluation);
+    out += &grid(evaluation, "By turn class", &MEASURES, |predictor| &predictor.by_class);
+    out += &grid(evaluation, "By command family", &MEASURES, |predictor| &predictor.by_family);
     out + "</section>\n"
 }
 
@@ -30,7 +31,7 @@ fn stage_table(evaluation: &Evaluation) -> String {
         format!("<tbody class=\"{class}\">{}</tbody>\n", rows.map(stage_row).collect::<String>())
     };
     format!(
-        "<div class=\"scroll\"><table>\n<thead><tr><th>all turns</th>{titles}<th>faults</th><th>asked with</th></tr>\
+        "<div class=\"scroll\"><table>\n<thead><tr><th>all turns</th>{titles}<th>faults</th><th class=\"asked\">asked with</th></tr>\
          </thead>\n{}{}{}</table></div>\n",
         body("stages", PredictorKind::Stage),
         body("ablations", PredictorKind::Ablation),
@@ -62,7 +63,7 @@ fn meanings() -> String {
 
 /// A cell with a mean and its interval, shaded by the mean.
 fn value_cell(measure: &Measure, measures: Option<&Measures>) -> String {
-    let interval = measures.map(measure.of).filter(|interval| is_known(interval));
+    let interval = measures.and_then(|measures| measure.of(measures));
     interval.map_or_else(|| format!("<td>{NONE}</td>"), |interval| interval_cell(interval, measure.scale))
 }
 
@@ -77,79 +78,107 @@ fn interval_cell(interval: &Interval, scale: f64) -> String {
     )
 }
 
-/// The rubric's dimensions, then what code measures by itself: name, title, factor to the 0–100 scale, meaning.
-const FURTHER: [(&str, &str, f64, &str); 12] = [
-    ("format", "format", 1.0, ""),
-    ("factuality", "factuality", 1.0, ""),
-    ("consistency", "consistency", 1.0, ""),
-    ("realism", "realism", 1.0, ""),
-    ("quality", "quality", 1.0, ""),
-    ("unit_precision", "precision", 100.0, ""),
-    ("unit_recall", "recall", 100.0, ""),
-    ("unit_f1", "unit F1", 100.0, "lines, nodes or leaves that changed, in common"),
-    ("no_change", "no change", 100.0, "screens that stay, predicted to stay"),
-    ("error_class", "error class", 100.0, "the same class of error, or none in both"),
-    ("valid", "valid", 100.0, "of the kind that the observation is"),
-    ("length_ratio", "length", 100.0, "the shorter length over the longer"),
-];
-
-fn further(evaluation: &Evaluation) -> String {
-    let is_there = |name: &str| evaluation.predictors.iter().any(|predictor| predictor.all.more.contains_key(name));
-    let columns: Vec<_> = FURTHER.iter().filter(|(name, ..)| is_there(name)).collect();
-    if columns.is_empty() {
-        return String::new();
+/// The dimensions and what code measures by itself, over all turns.
+fn further_of_all(evaluation: &Evaluation) -> String {
+    let tables = further_tables(evaluation, "all turns", &|predictor| Some(&predictor.all));
+    if tables.is_empty() {
+        return tables;
     }
-    let titles = columns.iter().map(|(_, title, ..)| format!("<th>{title}</th>")).collect::<String>();
-    let row = |predictor: &Predictor| {
-        let cell = |(name, _, scale, _): &&(&str, &str, f64, &str)| match predictor.all.more.get(*name) {
-            Some(interval) if is_known(interval) => interval_cell(interval, *scale),
-            _ => format!("<td>{NONE}</td>"),
-        };
-        format!("<tr><td>{}</td>{}</tr>\n", escape(&predictor.name), columns.iter().map(cell).collect::<String>())
-    };
-    let meanings: Vec<String> = columns
-        .iter()
-        .filter(|(.., meaning)| !meaning.is_empty())
-        .map(|(_, title, _, meaning)| format!("<b>{title}</b>: {meaning}"))
-        .collect();
-    format!(
-        "<h3>By dimension, and without a judge</h3>\n<div class=\"scroll\"><table>\n<thead><tr><th>all turns</th>{titles}</tr>\
-         </thead>\n<tbody>{}</tbody></table></div>\n<p class=\"muted\">{}.</p>\n",
-        evaluation.predictors.iter().map(row).collect::<String>(),
-        meanings.join("; ")
-    )
+    let meanings = WITHOUT_JUDGE.iter().filter(|measure| !measure.meaning.is_empty());
+    let meanings: Vec<String> =
+        meanings.map(|measure| format!("<b>{}</b>: {}", measure.title, measure.meaning)).collect();
+    let meanings = meanings.join("; ");
+    format!("<h3>By dimension, and without a judge</h3>\n{tables}<p class=\"muted\">{meanings}.</p>\n")
 }
 
+/// A table of the dimensions and one of what code measures by itself: a row for each predictor, a column for each
+/// measure that somebody has; empty where nobody has any.
+fn further_tables<'a>(
+    evaluation: &'a Evaluation,
+    title: &str,
+    of: &dyn Fn(&'a Predictor) -> Option<&'a Measures>,
+) -> String {
+    let of_all: Vec<(&Predictor, Option<&Measures>)> =
+        evaluation.predictors.iter().map(|predictor| (predictor, of(predictor))).collect();
+    let table = |measures: &[Measure]| {
+        let is_there = |measure: &&Measure| of_all.iter().any(|(_, of)| of.is_some_and(|of| measure.of(of).is_some()));
+        let columns: Vec<&Measure> = measures.iter().filter(is_there).collect();
+        if columns.is_empty() {
+            return String::new();
+        }
+        let titles = columns.iter().map(|measure| format!("<th>{}</th>", measure.title)).collect::<String>();
+        let row = |(predictor, of): &(&Predictor, Option<&Measures>)| {
+            let cells = columns.iter().map(|measure| value_cell(measure, *of)).collect::<String>();
+            format!("<tr><td>{}</td>{cells}</tr>\n", escape(&predictor.name))
+        };
+        format!(
+            "<div class=\"scroll\"><table>\n<thead><tr><th>{}</th>{titles}</tr></thead>\n<tbody>{}</tbody></table></div>\n",
+            escape(title),
+            of_all.iter().map(row).collect::<String>()
+        )
+    };
+    table(&DIMENSIONS) + &table(&WITHOUT_JUDGE)
+}
+
+/// Over all turns first, then by domain and by class.
 fn differences(evaluation: &Evaluation) -> String {
     if evaluation.differences.is_empty() {
         return String::new();
     }
+    let domains = difference_table(evaluation, &|turns| turns.strip_prefix("domain:"));
+    let is_class = |turns: &&str| *turns != "all" && !turns.starts_with("domain:");
+    let classes = difference_table(evaluation, &|turns| Some(turns).filter(is_class));
+    let folded = |title: &str, table: String| match table.is_empty() {
+        true => String::new(),
+        false => format!("<details><summary>{title}</summary>{table}</details>\n"),
+    };
+    format!(
+        "<h3>Paired differences</h3>\n<p>Later minus earlier on the same turns; coloured where the interval leaves out \
+         zero.</p>\n{}{}{}",
+        difference_table(evaluation, &|turns| Some(turns).filter(|turns| *turns == "all")),
+        folded("by domain", domains),
+        folded("by turn class", classes)
+    )
+}
+
+/// The differences over the turns that `name` gives a name; empty where there are none.
+fn difference_table(evaluation: &Evaluation, name: &dyn for<'a> Fn(&'a str) -> Option<&'a str>) -> String {
     // Rows in the order of the evaluation, one for each pair and set of turns.
     let mut rows: Vec<(&str, &str, &str)> = Vec::new();
     let mut values: BTreeMap<(&str, &str, &str, &str), &Interval> = BTreeMap::new();
     for difference in &evaluation.differences {
-        let row = (difference.from.as_str(), difference.to.as_str(), difference.turns.as_str());
+        let Some(turns) = name(&difference.turns) else { continue };
+        let row = (difference.from.as_str(), difference.to.as_str(), turns);
         if !rows.contains(&row) {
             rows.push(row);
         }
-        values.insert((row.0, row.1, row.2, &difference.measure), &difference.interval);
+        if is_known(&difference.interval) {
+            values.insert((row.0, row.1, row.2, &difference.measure), &difference.interval);
+        }
     }
+    let is_there = |measure: &&Measure| values.keys().any(|(.., name)| *name == measure.name);
+    let columns: Vec<&Measure> = MEASURES.iter().chain(&DIMENSIONS).filter(is_there).collect();
+    if columns.is_empty() {
+        return String::new();
+    }
+    let is_one_set = rows.iter().all(|(.., turns)| *turns == "all");
     let row = |(from, to, turns): &(&str, &str, &str)| {
-        let cell = |measure: &Measure| difference_cell(measure, values.get(&(*from, *to, *turns, measure.name)));
-        let cells = MEASURES.iter().map(cell).collect::<String>();
-        format!("<tr><td>{} − {}</td><td>{}</td>{cells}</tr>\n", escape(to), escape(from), escape(turns))
+        let cell = |measure: &&Measure| difference_cell(measure, values.get(&(*from, *to, *turns, measure.name)));
+        let cells = columns.iter().map(cell).collect::<String>();
+        let turns = if is_one_set { String::new() } else { format!("<td>{}</td>", escape(turns)) };
+        format!("<tr><td>{} − {}</td>{turns}{cells}</tr>\n", escape(to), escape(from))
     };
-    let titles = MEASURES.iter().map(|measure| format!("<th>{}</th>", measure.title)).collect::<String>();
+    let titles = columns.iter().map(|measure| format!("<th>{}</th>", measure.title)).collect::<String>();
+    let turns = if is_one_set { "" } else { "<th>turns</th>" };
     format!(
-        "<h3>Paired differences</h3>\n<p>Later minus earlier on the same turns; coloured where the interval leaves out \
-         zero.</p>\n<div class=\"scroll\"><table>\n<thead><tr><th>pair</th><th>turns</th>{titles}</tr></thead>\n\
+        "<div class=\"scroll\"><table>\n<thead><tr><th>pair</th>{turns}{titles}</tr></thead>\n\
          <tbody>{}</tbody></table></div>\n",
         rows.iter().map(row).collect::<String>()
     )
 }
 
 fn difference_cell(measure: &Measure, interval: Option<&&Interval>) -> String {
-    let Some(interval) = interval.filter(|interval| is_known(interval)) else { return format!("<td>{NONE}</td>") };
+    let Some(interval) = interval else { return format!("<td>{NONE}</td>") };
     let text = |value: f64| signed(value * measure.scale);
     let class = match interval {
         interval if interval.low > 0.0 => " class=\"up\"",
@@ -160,8 +189,28 @@ fn difference_cell(measure: &Measure, interval: Option<&&Interval>) -> String {
     format!("<td{class}>{mean}<small>{low} to {high}</small></td>")
 }
 
-/// Rows are classes or families, columns are predictors; one table for each measure, the second one open.
-fn grid(evaluation: &Evaluation, title: &str, of: fn(&Predictor) -> &BTreeMap<String, Measures>) -> String {
+/// The rule axes, with what they ask for.
+fn by_axis(evaluation: &Evaluation) -> String {
+    let measures = std::iter::once(&CHECKS).chain(&MEASURES);
+    let grid = grid(evaluation, "By rule axis", measures, |predictor| &predictor.by_axis);
+    if grid.is_empty() {
+        return grid;
+    }
+    format!(
+        "{grid}<p class=\"muted\"><b>control</b>: what an imposed condition changes, as the instruction says; \
+         <b>error</b>: commands that fail; <b>long</b>: what was set that many turns ago. <b>{}</b>: {}.</p>\n",
+        CHECKS.title, CHECKS.meaning
+    )
+}
+
+/// Rows are keys such as domains or classes, columns are predictors; one table for each measure, the main one open.
+/// Where more was measured, one table for each key has it.
+fn grid(
+    evaluation: &Evaluation,
+    title: &str,
+    measures: impl IntoIterator<Item = &'static Measure>,
+    of: fn(&Predictor) -> &BTreeMap<String, Measures>,
+) -> String {
     let keys: BTreeSet<&String> = evaluation.predictors.iter().flat_map(|predictor| of(predictor).keys()).collect();
     if keys.is_empty() {
         return String::new();
@@ -169,7 +218,7 @@ fn grid(evaluation: &Evaluation, title: &str, of: fn(&Predictor) -> &BTreeMap<St
     let names = evaluation.predictors.iter().map(|predictor| format!("<th>{}</th>", escape(&predictor.name)));
     let names = names.collect::<String>();
     let mut out = format!("<h3>{title}</h3>\n");
-    for measure in &MEASURES {
+    for measure in measures {
         let rows = keys.iter().map(|key| {
             let cells = evaluation.predictors.iter().map(|predictor| value_cell(measure, of(predictor).get(*key)));
             let turns = evaluation.predictors.iter().find_map(|predictor| of(predictor).get(*key));
@@ -179,10 +228,17 @@ fn grid(evaluation: &Evaluation, title: &str, of: fn(&Predictor) -> &BTreeMap<St
         out += &format!(
             "<details{}><summary>{}</summary><div class=\"scroll\"><table>\n<thead><tr><th></th><th>turns</th>{names}\
              </tr></thead>\n<tbody>{}</tbody></table></div></details>\n",
-            if measure.name == "normalised" { " open" } else { "" },
+            if matches!(measure.name, "normalised" | "checks") { " open" } else { "" },
             measure.title,
             rows.collect::<String>()
         );
+    }
+    for key in keys.into_iter().filter(|key| !is_distance(key)) {
+        let tables = further_tables(evaluation, key, &|predictor| of(predictor).get(key));
+        if !tables.is_empty() {
+            let key = escape(key);
+            out += &format!("<details><summary>{key}: by dimension, and without a judge</summary>{tables}</details>\n");
+        }
     }
     out
 }
