@@ -1,5 +1,9 @@
-//! Line charts as inline SVG. Colours are fixed in the file and mapped by the page's style sheet, so that one drawing
+//! Line charts, bars and flows as inline SVG. Colours are fixed in the file and mapped by the page's style sheet, so that one drawing
 //! serves light, dark and print.
+
+mod bars;
+mod export;
+mod flow;
 
 use std::ops::Range;
 
@@ -8,10 +12,16 @@ use plotters::prelude::*;
 use crate::curves::Curve;
 use crate::error::{Error, Result};
 
+pub(crate) use bars::{Bar, Group, bars};
+pub(crate) use export::standalone;
+pub(crate) use flow::{Flow, FlowRow, Part, flow};
+
 /// Width and height in units of the drawing; the page scales it.
 const SIZE: (u32, u32) = (520, 300);
 /// Size of text for the drawing library, which makes it a fifth smaller.
 const TEXT_SIZE: i32 = 17;
+/// Room for the labels of the values.
+const LABELS_LEFT: u32 = 66;
 /// Text colour, mapped by the style sheet.
 const TEXT: RGBColor = RGBColor(0x22, 0x22, 0x22);
 /// Grid colour, mapped by the style sheet.
@@ -82,7 +92,7 @@ fn paint(
         .margin_top(12)
         .margin_right(18)
         .x_label_area_size(46)
-        .y_label_area_size(56)
+        .y_label_area_size(LABELS_LEFT)
         .build_cartesian_2d(steps, values)?;
     let text = ("sans-serif", TEXT_SIZE).into_font().color(&TEXT);
     chart
@@ -94,7 +104,7 @@ fn paint(
         .x_labels(labels)
         .y_labels(6)
         .x_label_formatter(&|value| format!("{value:.decimals_across$}"))
-        .y_label_formatter(&|value| format!("{value:.decimals$}"))
+        .y_label_formatter(&|value| label(*value, decimals))
         .x_desc(name)
         .label_style(text)
         .axis_desc_style(("sans-serif", TEXT_SIZE).into_font().color(&TEXT))
@@ -132,6 +142,15 @@ fn decimals(values: &Range<f64>) -> usize {
     (1.0 - (values.end - values.start).log10()).ceil().clamp(0.0, 6.0) as usize
 }
 
+/// A value on the axis: as short as its neighbours allow, with an exponent where it would be all zeros.
+fn label(value: f64, decimals: usize) -> String {
+    match value {
+        0.0 => "0".into(),
+        value if decimals > 4 => format!("{value:.1e}"),
+        value => format!("{value:.decimals$}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +165,14 @@ mod tests {
         assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
         assert!(svg.contains("<polyline") && svg.contains("<circle"));
         assert_eq!(svg.matches("http").count(), svg.matches("http://www.w3.org/2000/svg").count());
+    }
+
+    #[test]
+    fn small_values_have_labels_that_tell_them_apart() {
+        assert_eq!(
+            [label(0.00002, 6), label(0.0, 6), label(0.0015, 4), label(3000.0, 0)],
+            ["2.0e-5", "0", "0.0015", "3000"]
+        );
     }
 
     #[test]

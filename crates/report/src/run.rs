@@ -64,6 +64,13 @@ pub(crate) struct Step {
     pub(crate) manifest: Option<worldloom_schema::Manifest>,
 }
 
+impl Step {
+    /// A number of the report's `counts`.
+    pub(crate) fn count(&self, name: &str) -> Option<u64> {
+        self.report.get("counts")?.get(name)?.as_u64()
+    }
+}
+
 /// Everything the page shows.
 pub(crate) struct Content {
     pub(crate) title: String,

@@ -4,63 +4,74 @@ use base64::Engine;
 
 use worldloom_schema::Evaluation;
 
-use crate::chart::{LINES, Line, draw, draw_shares};
+use crate::chart::{LINES, Line, draw, draw_shares, standalone};
 use crate::curves::Curves;
 use crate::error::Result;
 use crate::html::{escape, grouped};
 use crate::run::Stage;
 
-/// A figure: its title, the metrics in it (a trailing dot takes all names below, a star any one name) and whether its axis starts at 0.
+/// A figure: its title, and the metrics in it (a trailing dot takes all names below, a star any one name).
 struct Figure {
     title: &'static str,
     metrics: &'static [(&'static str, &'static str)],
-    from_zero: bool,
+    axis: Axis,
+}
+
+/// Where the axis of the values begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Axis {
+    /// At the least value.
+    Least,
+    /// At 0.
+    Zero,
+    /// At 0; the figure is left out while all values are 0, which says that nothing of it was asked for.
+    ZeroIfAny,
+}
+
+const fn figure(title: &'static str, axis: Axis, metrics: &'static [(&'static str, &'static str)]) -> Figure {
+    Figure { title, metrics, axis }
 }
 
 /// Figures in order; one without any of its metrics is left out. A prefix takes what no other figure names.
-const FIGURES: [Figure; 16] = [
-    Figure { title: "loss", metrics: &[("loss", "training"), ("validation_loss", "validation")], from_zero: false },
-    Figure { title: "validation loss by domain", metrics: &[("validation.domains.*.loss", "")], from_zero: false },
-    Figure { title: "bits per byte", metrics: &[("validation.bits_per_byte", "validation")], from_zero: false },
-    Figure {
-        title: "answers that greedy decoding gives exactly, share",
-        metrics: &[("validation.exact", "validation")],
-        from_zero: true,
-    },
-    Figure { title: "gradient norm", metrics: &[("grad_norm", "before clipping")], from_zero: true },
-    Figure { title: "learning rate", metrics: &[("learning_rate", "rate")], from_zero: true },
-    Figure { title: "tokens by part of the mixture", metrics: &[("parts.", "")], from_zero: true },
-    Figure { title: "tokens a second", metrics: &[("clock.tokens_per_s", "tokens/s")], from_zero: true },
-    Figure { title: "mean reward, 0–25", metrics: &[("reward_mean", "reward")], from_zero: true },
-    Figure {
-        title: "faults and groups without signal, share",
-        metrics: &[("fault_share", "faults"), ("zero_variance_share", "groups of equal rewards")],
-        from_zero: true,
-    },
-    Figure { title: "faults by reason, completions", metrics: &[("faults.", "")], from_zero: true },
-    Figure {
-        title: "rubric by dimension, 1–5",
-        metrics: &[
+const FIGURES: [Figure; 24] = [
+    figure("loss", Axis::Least, &[("loss", "training"), ("validation_loss", "validation")]),
+    figure("validation loss by domain", Axis::Least, &[("validation.domains.*.loss", "")]),
+    figure("bits per byte", Axis::Least, &[("validation.bits_per_byte", "validation")]),
+    figure("answers that greedy decoding gives exactly, share", Axis::Zero, &[("validation.exact", "validation")]),
+    figure("gradient norm", Axis::Zero, &[("grad_norm", "before clipping")]),
+    figure("learning rate", Axis::Zero, &[("learning_rate", "rate")]),
+    figure("tokens by part of the mixture", Axis::Zero, &[("parts.", "")]),
+    figure("tokens a second", Axis::Zero, &[("clock.tokens_per_s", "tokens/s")]),
+    figure("choices of the busiest expert, times an even share", Axis::Zero, &[("routers.busiest", "busiest")]),
+    figure("mean reward, 0–25", Axis::Zero, &[("reward_mean", "reward")]),
+    figure("mean reward by domain, 0–25", Axis::Zero, &[("by_label.*.reward_mean", "")]),
+    figure(
+        "faults and groups without signal, share",
+        Axis::Zero,
+        &[("fault_share", "faults"), ("zero_variance_share", "groups of equal rewards")],
+    ),
+    figure("faults by reason, completions", Axis::Zero, &[("faults.", "")]),
+    figure("completions without a score", Axis::ZeroIfAny, &[("unavailable", "all"), ("unavailable_reasons.", "")]),
+    figure(
+        "rubric by dimension, 1–5",
+        Axis::Least,
+        &[
             ("reward_parts.format", "format"),
             ("reward_parts.factuality", "factuality"),
             ("reward_parts.consistency", "consistency"),
             ("reward_parts.realism", "realism"),
             ("reward_parts.quality", "quality"),
         ],
-        from_zero: false,
-    },
-    Figure {
-        title: "rubric and rule, 0–25",
-        metrics: &[("reward_parts.rubric", "rubric"), ("reward_parts.rule", "rule")],
-        from_zero: true,
-    },
-    Figure {
-        title: "matches of scored completions, share",
-        metrics: &[("reward_parts.match", "match")],
-        from_zero: true,
-    },
-    Figure { title: "other reward parts", metrics: &[("reward_parts.", "")], from_zero: true },
-    Figure { title: "completion length, mean", metrics: &[("response_length", "tokens")], from_zero: true },
+    ),
+    figure("rubric and rule, 0–25", Axis::Zero, &[("reward_parts.rubric", "rubric"), ("reward_parts.rule", "rule")]),
+    figure("matches of scored completions, share", Axis::Zero, &[("reward_parts.match", "match")]),
+    figure("other reward parts", Axis::Zero, &[("reward_parts.", "")]),
+    figure("completion length, mean", Axis::Zero, &[("response_length", "tokens")]),
+    figure("completions that end by themselves and are not cut, share", Axis::Zero, &[("stopped_share", "ended")]),
+    figure("entropy by token", Axis::Zero, &[("entropy", "entropy")]),
+    figure("divergence from the reference by token (k3)", Axis::ZeroIfAny, &[("kl", "divergence")]),
+    figure("tokens clipped, share", Axis::Zero, &[("clip_low", "below the range"), ("clip_high", "above the range")]),
+    figure("negative log-likelihood of the true answers", Axis::ZeroIfAny, &[("truth_nll", "by token")]),
 ];
 
 /// The section and its number of figures.
@@ -77,9 +88,12 @@ pub(super) fn render(stages: &[Stage]) -> Result<(String, u64)> {
         for figure in &FIGURES {
             let lines = lines(figure, &stage.curves);
             let title = format!("{}: {}", stage.name, figure.title);
-            if let Some(svg) = draw(&title, &lines, figure.from_zero)? {
+            if figure.axis == Axis::ZeroIfAny && lines.iter().all(is_zero) {
+                continue;
+            }
+            if let Some(svg) = draw(&title, &lines, figure.axis != Axis::Least)? {
                 count += 1;
-                out += &figure_html(&title, &lines, &svg);
+                out += &figure_html(&title, &with_last(&lines), &svg);
             }
         }
         out += "</div>\n";
@@ -102,8 +116,13 @@ pub(super) fn calibration(evaluation: &Evaluation) -> Result<(String, u64)> {
     let svg = draw_shares(title, &lines, "confidence")?;
     let about = "Predictions in ten groups of equal size by confidence, exp of the mean log-prob of their tokens; below \
                  the diagonal a model is surer than it is right.";
-    let figure = figure_html(title, &lines, &svg);
+    let keys: Vec<String> = lines.into_iter().map(|line| line.name).collect();
+    let figure = figure_html(title, &keys, &svg);
     Ok((format!("<h3>Calibration</h3>\n<p>{about}</p>\n<div class=\"figures\">\n{figure}</div>\n"), 1))
+}
+
+fn is_zero(line: &Line) -> bool {
+    line.points.iter().all(|(_, value)| *value == 0.0)
 }
 
 fn lines(figure: &Figure, curves: &Curves) -> Vec<Line> {
@@ -124,19 +143,30 @@ fn lines(figure: &Figure, curves: &Curves) -> Vec<Line> {
     lines
 }
 
-fn figure_html(title: &str, lines: &[Line], svg: &str) -> String {
-    let key = |(index, line): (usize, &Line)| {
-        let last = line.points.last().map_or(String::new(), |(_, value)| format!(" {value:.3}"));
-        format!("<span class=\"key line-{}\">{}{last}</span> ", index % LINES.len(), escape(&line.name))
+/// Names with the last value of each.
+fn with_last(lines: &[Line]) -> Vec<String> {
+    let last = |line: &Line| line.points.last().map_or(String::new(), |(_, value)| format!(" {}", short(*value)));
+    lines.iter().map(|line| format!("{}{}", line.name, last(line))).collect()
+}
+
+/// Three decimals, or an exponent where they would be zeros.
+fn short(value: f64) -> String {
+    if value != 0.0 && value.abs() < 0.001 { format!("{value:.1e}") } else { format!("{value:.3}") }
+}
+
+/// A drawing with its title, its keys in the order of the colours, and a link to it as a file.
+pub(super) fn figure_html(title: &str, keys: &[String], svg: &str) -> String {
+    let key = |(index, key): (usize, &String)| {
+        format!("<span class=\"key line-{}\">{}</span> ", index % LINES.len(), escape(key))
     };
-    let keys = lines.iter().enumerate().map(key).collect::<String>();
-    // A file of its own: the colours of the drawing are in it, and it needs no style sheet.
-    let file = base64::engine::general_purpose::STANDARD.encode(svg.trim());
+    let spans = keys.iter().enumerate().map(key).collect::<String>();
+    // A file of its own: the colours, the title and the keys are in it, and it needs no style sheet.
+    let file = base64::engine::general_purpose::STANDARD.encode(standalone(title, keys, svg));
     let title = escape(title);
     let export = format!(
         "<a class=\"export\" download=\"{}.svg\" href=\"data:image/svg+xml;base64,{file}\">SVG</a>",
         title.replace([':', ',', ' ', '/'], "-")
     );
     let svg = svg.trim().replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"{title}\" "), 1);
-    format!("<figure>\n{svg}\n<figcaption>{title} {keys}{export}</figcaption>\n</figure>\n")
+    format!("<figure>\n{svg}\n<figcaption>{title}<br>{spans}{export}</figcaption>\n</figure>\n")
 }

@@ -1,5 +1,6 @@
 //! The page: one HTML file with its style and figures inside, readable on a phone, in print, light or dark.
 
+mod bars;
 mod examples;
 mod figures;
 mod filters;
@@ -19,17 +20,23 @@ pub(crate) fn render(content: &Content) -> Result<(String, u64)> {
     let mut body = format!("<header><h1>{}</h1>{}</header>\n", escape(&content.title), lead(content));
     match &content.evaluation {
         Some(evaluation) => {
-            let (calibration, more) = figures::calibration(evaluation)?;
-            count += more;
-            body += &tables::render(evaluation, &calibration);
+            let (bars, of_bars) = bars::results(evaluation)?;
+            let (calibration, of_calibration) = figures::calibration(evaluation)?;
+            count += of_bars + of_calibration;
+            body += &tables::render(evaluation, &bars, &calibration);
         }
         None => body += "<section><h2>Results</h2><p class=\"muted\">No evaluation was given.</p></section>\n",
     }
     body += &figures;
+    let (lengths, of_lengths) = bars::lengths(content.evaluation.as_ref(), &content.steps)?;
+    body += &lengths;
+    count += of_lengths;
     if let Some(evaluation) = &content.evaluation {
         body += &examples::render(evaluation);
     }
-    body += &lineage::render(&content.steps);
+    let (lineage, of_lineage) = lineage::render(&content.steps);
+    body += &lineage;
+    count += of_lineage;
     Ok((document(&content.title, "", &body), count))
 }
 

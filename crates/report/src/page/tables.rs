@@ -7,12 +7,14 @@ use worldloom_schema::{Evaluation, Interval, Measures, Predictor, PredictorKind}
 use crate::figures::{CHECKS, DIMENSIONS, MEASURES, Measure, WITHOUT_JUDGE, fault_share, is_distance};
 use crate::html::{NONE, escape, hundred, is_known, signed};
 
-pub(super) fn render(evaluation: &Evaluation, calibration: &str) -> String {
+/// The tables, with the figures that belong between them.
+pub(super) fn render(evaluation: &Evaluation, bars: &str, calibration: &str) -> String {
     let mut out = String::from("<section>\n<h2>Results</h2>\n");
     out += "<p>Means on a 0–100 scale with 95 % bootstrap intervals, clustered by episode. ";
     out += "A completion without a usable prediction counts as a miss and as rubric 0.</p>\n";
     out += &stage_table(evaluation);
     out += &meanings();
+    out += bars;
     out += &further_of_all(evaluation);
     out += calibration;
     out += &differences(evaluation);
