@@ -264,7 +264,9 @@ fn examples_can_be_filtered_and_figures_taken_along_without_a_script() {
     for part in [
         "id=\"f-class-1\"",
         "main:has(#f-class-1:checked) .example:not(.class-1)",
-        "main:has(#f-by-0:checked):has(#f-verdict-3:checked) .example:not(:has(.by-0.verdict-3))",
+        "main:has(#f-by-0:checked):has(#f-score-6:checked) .example:not(:has(.by-0.score-6))",
+        "class=\"shot by by-0 score-6\"",
+        "class=\"shot by by-1 score-4\"",
         "<article class=\"example domain-0 class-1 family-0\">",
         "download=\"cpt--loss.svg\" href=\"data:image/svg+xml;base64,PHN2Zy",
     ] {
@@ -519,4 +521,20 @@ fn what_rl_writes_of_a_step_is_drawn_and_what_was_not_asked_for_is_not() {
     }
     assert!(!drawn.iter().any(|caption| caption.contains("negative log-likelihood")), "no truth was trained");
     assert!(!titles(0.0).iter().any(|caption| caption.contains("divergence")), "no reference was asked for");
+}
+
+#[test]
+fn an_example_shows_its_prompt_and_its_scores_by_threshold() {
+    let mut evaluation = evaluation();
+    let shot = evaluation.examples[0].predictions.get_mut("repeat last").unwrap();
+    shot.rubric = Some(80.0);
+    let html = page_of(&evaluation);
+    assert!(html.contains(
+        "<summary class=\"muted\">prompt</summary><small>task</small><pre>Find the &lt;fig&gt;</pre></details>"
+    ));
+    assert!(html.contains("class=\"shot by by-1 score-2 score-3\""), "75 or more, and so 50 or more");
+    for score in ["match", "rubric 90 or more", "75 or more", "50 or more", "below 50", "below 25", "fault"] {
+        assert!(html.contains(&format!(">{score}</label>")), "{score}");
+    }
+    assert!(html.contains("details::details-content { content-visibility: visible"), "print shows what is folded");
 }

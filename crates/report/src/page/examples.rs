@@ -1,13 +1,15 @@
 //! Sampled predictions beside the truth, with what was invented and what is missing marked, and filters over them.
 
 use similar::{ChangeTag, TextDiff};
-use worldloom_schema::{Evaluation, Example, Prediction};
+use worldloom_schema::{Evaluation, Example, Prediction, System};
 
-use super::filters::{Filters, Verdict};
-use crate::html::{escape, hundred};
+use super::filters::Filters;
+use crate::html::{escape, grouped, hundred};
 
 /// Texts longer than this are compared word by word instead of character by character.
 const LONGEST_BY_CHARACTER: usize = 400;
+/// Characters that are shown of a part of the prompt.
+const LONGEST_PROMPT_PART: usize = 6000;
 
 pub(super) fn render(evaluation: &Evaluation) -> String {
     if evaluation.examples.is_empty() {
@@ -16,7 +18,7 @@ pub(super) fn render(evaluation: &Evaluation) -> String {
     let filters = Filters::of(evaluation);
     let examples = evaluation.examples.iter().map(|example| example_html(example, &filters)).collect::<String>();
     format!(
-        "<section>\n<h2>Sampled predictions</h2>\n<p>Drawn by seed over the turn classes. <ins>Underlined</ins>: in \
+        "<section>\n<h2>Sampled predictions</h2>\n<p>Drawn by seed over domains and turn classes. <ins>Underlined</ins>: in \
          the prediction only. <del>Struck through</del>: in the truth only.</p>\n{}{examples}</section>\n",
         filters.to_html()
     )
@@ -29,16 +31,52 @@ fn example_html(example: &Example, filters: &Filters<'_>) -> String {
     };
     let shots = shots.map(shot).collect::<String>();
     format!(
-        "<article class=\"example {}\">\n<h3>{} <span class=\"badge\">{}</span> <span class=\"badge\">{}</span></h3>\n{}\
+        "<article class=\"example {}\">\n<h3>{} <span class=\"badge\">{}</span> <span class=\"badge\">{}</span></h3>\n{}{}\
          <pre>$ {}</pre>\n<div class=\"shots\">\n<div class=\"shot\"><b>truth</b>{}</div>\n{shots}</div>\n</article>\n",
         filters.example_class(example),
         escape(&example.id),
         escape(&example.class),
         escape(&example.family),
+        prompt(&example.system),
         history(example),
         escape(&example.action),
         block(&example.truth)
     )
+}
+
+/// What the model was told before the first turn, part by part as far as there is one.
+fn prompt(system: &System) -> String {
+    let parts = [
+        ("task", Some(&system.task_description)),
+        ("actions", system.action_space.as_ref()),
+        ("initial state", system.initial_state.as_ref()),
+        ("simulation instruction", system.simulation_instruction.as_ref()),
+    ];
+    let parts = parts
+        .into_iter()
+        .filter_map(|(name, text)| Some((name, text?)))
+        .chain(system.demonstrations.iter().map(|text| ("demonstration", text)));
+    let part = |(name, text): (&str, &String)| match text.trim().is_empty() {
+        true => String::new(),
+        false => format!("<small>{name}</small>{}", block(&shortened(text))),
+    };
+    let parts = parts.map(part).collect::<String>();
+    match parts.is_empty() {
+        true => parts,
+        false => format!("<details><summary class=\"muted\">prompt</summary>{parts}</details>\n"),
+    }
+}
+
+/// A long text without its middle: the evaluation has it whole.
+fn shortened(text: &str) -> String {
+    let letters = text.chars().count();
+    if letters <= LONGEST_PROMPT_PART {
+        return text.into();
+    }
+    let half = LONGEST_PROMPT_PART / 2;
+    let (head, tail): (String, String) =
+        (text.chars().take(half).collect(), text.chars().skip(letters - half).collect());
+    format!("{head}\n[… {} characters …]\n{tail}", grouped((letters - 2 * half) as u64))
 }
 
 fn history(example: &Example) -> String {
@@ -57,11 +95,11 @@ fn history(example: &Example) -> String {
 }
 
 fn prediction_html(name: &str, prediction: &Prediction, truth: &str, class: &str) -> String {
-    let verdict = match (Verdict::of(prediction), &prediction.fault, prediction.rubric) {
-        (Verdict::Fault, Some(fault), _) => format!("fault: {}", escape(fault)),
-        (Verdict::Match, ..) => "match".into(),
-        (_, _, Some(rubric)) => format!("rubric {}", hundred(rubric)),
-        (_, _, None) => "no match".into(),
+    let verdict = match (&prediction.fault, prediction.normalised, prediction.rubric) {
+        (Some(fault), ..) => format!("fault: {}", escape(fault)),
+        (None, true, _) => "match".into(),
+        (None, false, Some(rubric)) => format!("rubric {}", hundred(rubric)),
+        (None, false, None) => "no match".into(),
     };
     let thinking = prediction.thinking.as_deref().map_or(String::new(), |thinking| {
         format!("<details><summary class=\"muted\">thinking</summary>{}</details>", block(thinking))

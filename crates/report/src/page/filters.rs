@@ -9,39 +9,23 @@ use worldloom_schema::{Evaluation, Example, Prediction};
 
 use crate::html::escape;
 
-/// How well a prediction did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Equal after masking.
-    Match,
-    /// A rubric of at least 75.
-    Near,
-    /// A lower rubric, or none.
-    Far,
-    /// No usable prediction.
-    Fault,
-}
+type Meets = fn(&Prediction) -> bool;
 
-impl Verdict {
-    const ALL: [Verdict; 4] = [Verdict::Match, Verdict::Near, Verdict::Far, Verdict::Fault];
+/// What a score can be asked for, with the predictions that meet it. A match meets every threshold from below.
+const SCORES: [(&str, Meets); 7] = [
+    ("match", |prediction| prediction.fault.is_none() && prediction.normalised),
+    ("rubric 90 or more", |prediction| is_within(prediction, 90.0, f64::INFINITY)),
+    ("75 or more", |prediction| is_within(prediction, 75.0, f64::INFINITY)),
+    ("50 or more", |prediction| is_within(prediction, 50.0, f64::INFINITY)),
+    ("below 50", |prediction| is_within(prediction, f64::NEG_INFINITY, 50.0)),
+    ("below 25", |prediction| is_within(prediction, f64::NEG_INFINITY, 25.0)),
+    ("fault", |prediction| prediction.fault.is_some()),
+];
 
-    pub(super) fn of(prediction: &Prediction) -> Self {
-        match (&prediction.fault, prediction.normalised, prediction.rubric) {
-            (Some(_), ..) => Verdict::Fault,
-            (None, true, _) => Verdict::Match,
-            (None, false, Some(rubric)) if rubric >= 75.0 => Verdict::Near,
-            (None, false, _) => Verdict::Far,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Verdict::Match => "match",
-            Verdict::Near => "rubric 75 or more",
-            Verdict::Far => "rubric below 75",
-            Verdict::Fault => "fault",
-        }
-    }
+/// Whether a prediction without a fault has its rubric from `low` to below `high`; a match counts as 100.
+fn is_within(prediction: &Prediction, low: f64, high: f64) -> bool {
+    let rubric = if prediction.normalised { Some(100.0) } else { prediction.rubric };
+    prediction.fault.is_none() && rubric.is_some_and(|rubric| low <= rubric && rubric < high)
 }
 
 /// The values that can be filtered by.
@@ -81,25 +65,27 @@ impl<'a> Filters<'a> {
 
     /// The classes of a prediction's element.
     pub(super) fn shot_class(&self, predictor: &str, prediction: &Prediction) -> String {
-        format!("by by-{} verdict-{}", place(&self.predictors, predictor), Verdict::of(prediction) as usize)
+        let met = SCORES.iter().enumerate().filter(|(_, (_, meets))| meets(prediction));
+        let met = met.map(|(index, _)| format!(" score-{index}")).collect::<String>();
+        format!("by by-{}{met}", place(&self.predictors, predictor))
     }
 
     /// The buttons, and the rules that they switch.
     pub(super) fn to_html(&self) -> String {
-        let verdicts: Vec<&str> = Verdict::ALL.iter().map(|verdict| verdict.name()).collect();
+        let scores: Vec<&str> = SCORES.iter().map(|(name, _)| *name).collect();
         let groups = [
             ("domain", "domain", &self.domains),
             ("turn class", "class", &self.classes),
             ("family", "family", &self.families),
             ("predictor", "by", &self.predictors),
-            ("verdict", "verdict", &verdicts),
+            ("score", "score", &scores),
         ];
         let shown = groups.iter().filter(|(_, _, values)| values.len() > 1);
         let buttons = shown.map(|(title, key, values)| group_html(title, key, values)).collect::<String>();
-        format!("<style>\n{}</style>\n<form class=\"filters\">\n{buttons}</form>\n", self.rules(verdicts.len()))
+        format!("<style>\n{}</style>\n<form class=\"filters\">\n{buttons}</form>\n", self.rules())
     }
 
-    fn rules(&self, verdicts: usize) -> String {
+    fn rules(&self) -> String {
         let mut rules = String::new();
         let hide = "{display:none}\n";
         let of_examples = [("domain", &self.domains), ("class", &self.classes), ("family", &self.families)];
@@ -108,17 +94,17 @@ impl<'a> Filters<'a> {
                 rules += &format!("main:has(#f-{key}-{index}:checked) .example:not(.{key}-{index}){hide}");
             }
         }
-        for (key, count) in [("by", self.predictors.len()), ("verdict", verdicts)] {
+        for (key, count) in [("by", self.predictors.len()), ("score", SCORES.len())] {
             for index in 0..count {
                 rules += &format!("main:has(#f-{key}-{index}:checked) .shot.by:not(.{key}-{index}){hide}");
                 rules += &format!("main:has(#f-{key}-{index}:checked) .example:not(:has(.{key}-{index})){hide}");
             }
         }
         for by in 0..self.predictors.len() {
-            for verdict in 0..verdicts {
+            for score in 0..SCORES.len() {
                 rules += &format!(
-                    "main:has(#f-by-{by}:checked):has(#f-verdict-{verdict}:checked) \
-                     .example:not(:has(.by-{by}.verdict-{verdict})){hide}"
+                    "main:has(#f-by-{by}:checked):has(#f-score-{score}:checked) \
+                     .example:not(:has(.by-{by}.score-{score})){hide}"
                 );
             }
         }
