@@ -88,6 +88,10 @@ impl Step for TokenizerTrain {
         "Train a byte-level BPE tokenizer on what CPT will read"
     }
 
+    fn version(&self) -> u32 {
+        2
+    }
+
     fn artifact(&self) -> &'static str {
         "tokenizer"
     }
