@@ -57,9 +57,12 @@ fn error_of<const D: usize>(found: Tensor<D>, expected: &[f32]) -> f32 {
     let found: Vec<f32> = found.into_data().iter::<f32>().collect();
     assert_eq!(found.len(), expected.len(), "the reference has the shape of the result");
     let scale = expected.iter().fold(1.0f32, |largest, value| largest.max(value.abs()));
-    // `max` would pass over what is no number.
-    let worse = |worst: f32, error: f32| if error <= worst { worst } else { error };
     found.iter().zip(expected).map(|(found, expected)| (found - expected).abs() / scale).fold(0.0, worse)
+}
+
+/// The larger of two errors; what is no number is the largest, where `max` would pass over it.
+fn worse(a: f32, b: f32) -> f32 {
+    if a.is_nan() || a >= b { a } else { b }
 }
 
 fn difference<const D: usize>(fused: Tensor<D>, plain: Tensor<D>) -> f32 {
@@ -80,7 +83,7 @@ macro_rules! compare {
                 (Some(fused), Some(plain)) => difference(fused, plain),
                 _ => f32::NAN,
             };
-            error = if of_leaf <= error { error } else { of_leaf };
+            error = worse(error, of_leaf);
         )+
         SelfCheck { name: $name, error }
     }};

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -106,11 +107,12 @@ pub(super) fn serve(matches: &ArgMatches, stop: &Arc<AtomicBool>) -> Result<()> 
     let engine = Arc::new(start_engine(matches, count("max-waiting"))?);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
     if is_mcp {
-        let (input, output) = standard_streams();
+        let (input, output, writer) = standard_streams();
         let ServeConfig { scenario, play, request_timeout, .. } = config;
         runtime.block_on(worldloom_serve::mcp::serve(engine, scenario, play, request_timeout, input, output))?;
-        // A thread may still wait for input that never comes.
+        // A thread may still wait for input that never comes; what was answered is written.
         runtime.shutdown_background();
+        let _ = writer.join();
         return Ok(());
     }
     let port = matches.get_one::<u16>("port").copied().unwrap_or_default();
@@ -135,8 +137,8 @@ pub(super) fn serve(matches: &ArgMatches, stop: &Arc<AtomicBool>) -> Result<()> 
     Ok(())
 }
 
-/// stdin and stdout as asynchronous streams, by two threads of blocking copies.
-fn standard_streams() -> (tokio::io::DuplexStream, tokio::io::DuplexStream) {
+/// stdin and stdout as asynchronous streams, by two threads of blocking copies; the second ends when all is written.
+fn standard_streams() -> (tokio::io::DuplexStream, tokio::io::DuplexStream, JoinHandle<()>) {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     const BUFFER: usize = 1 << 16;
     let (input, mut to_input) = tokio::io::duplex(BUFFER);
@@ -150,7 +152,7 @@ fn standard_streams() -> (tokio::io::DuplexStream, tokio::io::DuplexStream) {
             }
         }
     });
-    std::thread::spawn(move || {
+    let writer = std::thread::spawn(move || {
         let (Ok(runtime), mut buffer, mut stdout) = (runtime(), [0; 8192], std::io::stdout()) else { return };
         while let Ok(read @ 1..) = runtime.block_on(from_output.read(&mut buffer)) {
             if stdout.write_all(&buffer[..read]).and_then(|()| stdout.flush()).is_err() {
@@ -158,5 +160,5 @@ fn standard_streams() -> (tokio::io::DuplexStream, tokio::io::DuplexStream) {
             }
         }
     });
-    (input, output)
+    (input, output, writer)
 }
