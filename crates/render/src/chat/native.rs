@@ -145,6 +145,8 @@ impl Writer<'_> {
         // Qwen2.5 breaks the line only where something follows on it.
         let is_bare = self.form == ChatForm::Qwen2_5 && content.is_empty() && !message.tool_calls.is_empty();
         self.document.text(if is_bare { "assistant" } else { "assistant\n" }, OPENING);
+        // A published template asks this before it takes off the line breaks.
+        let says_something = !content.is_empty();
         let content = match self.writes_thinking(at, reasoning) {
             true => {
                 let strip: fn(&str) -> &str =
@@ -165,7 +167,7 @@ impl Writer<'_> {
         for (number, call) in message.tool_calls.iter().enumerate() {
             let gap = match (number, self.form) {
                 (0, ChatForm::Qwen2_5) => "\n",
-                (0, _) if content.is_empty() => "",
+                (0, _) if !says_something => "",
                 (0, form) if form.trims() => "\n\n",
                 _ => "\n",
             };
