@@ -6,34 +6,95 @@ use worldloom_schema::Row;
 
 use crate::fit::Fitted;
 
-/// Best-fit decreasing: longest first, each into the fullest row that still holds it. Groups of document numbers.
+/// Powers of a length that say what a document in a row is worth: 1 fills this row best, and a row of two documents as gladly
+/// as one of five; a higher power keeps the short documents for later rows.
+const POWERS: [fn(f64) -> f64; 4] = [
+    |length| length,
+    |length| length * length.sqrt(),
+    |length| length * (length * length.sqrt()).sqrt(),
+    |length| length * length,
+];
+/// Where this many of the longest document that is left fit, it is taken without a look at what goes beside it.
+const ROOM_FOR_MANY: usize = 4;
+
+/// Groups of document numbers, as few as any of the powers gives.
 pub(crate) fn pack(lengths: &[usize], row_tokens: usize) -> Vec<Vec<usize>> {
-    let mut order: Vec<usize> = (0..lengths.len()).collect();
-    order.sort_by_key(|&document| (std::cmp::Reverse(lengths[document]), document));
-    let mut rows: Vec<Vec<usize>> = Vec::new();
-    // Rows by the room that is left in them.
-    let mut open: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-    for document in order {
-        let length = lengths[document];
-        let found = open.range(length..).next().map(|(&room, _)| room);
-        let (row, room) = match found.and_then(|room| Some((open.get_mut(&room)?.pop()?, room))) {
-            Some((row, room)) => {
-                if open.get(&room).is_some_and(Vec::is_empty) {
-                    open.remove(&room);
-                }
-                (row, room)
-            }
-            None => {
-                rows.push(Vec::new());
-                (rows.len() - 1, row_tokens)
-            }
-        };
-        rows[row].push(document);
-        if room > length {
-            open.entry(room - length).or_default().push(row);
+    let packed = POWERS.map(|power| {
+        let worth: Vec<f64> = (0..=row_tokens).map(|length| power(length as f64)).collect();
+        pack_by(lengths, row_tokens, &worth)
+    });
+    packed.into_iter().min_by_key(Vec::len).unwrap_or_default()
+}
+
+/// Row after row: the longest document that is left, then again and again the longer one of the two that are worth most.
+fn pack_by(lengths: &[usize], row_tokens: usize, worth: &[f64]) -> Vec<Vec<usize>> {
+    let mut left = Left::of(lengths);
+    let mut rows = Vec::new();
+    while let Some(longest) = left.lengths.len().checked_sub(1) {
+        let (mut row, mut room, mut next) = (Vec::new(), row_tokens, Some(longest));
+        while let Some(at) = next {
+            room = room.saturating_sub(left.lengths[at]);
+            row.extend(left.take(at));
+            next = left.best(room, worth);
         }
+        rows.push(row);
     }
     rows
+}
+
+/// Documents that are in no row yet, by length.
+struct Left {
+    /// From the shortest to the longest.
+    lengths: Vec<usize>,
+    /// The documents of each length, the first one last.
+    documents: Vec<Vec<usize>>,
+}
+
+impl Left {
+    fn of(lengths: &[usize]) -> Self {
+        let mut by_length: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (document, &length) in lengths.iter().enumerate().rev() {
+            by_length.entry(length).or_default().push(document);
+        }
+        let (lengths, documents) = by_length.into_iter().unzip();
+        Self { lengths, documents }
+    }
+
+    fn take(&mut self, at: usize) -> Option<usize> {
+        let document = self.documents[at].pop();
+        if self.documents[at].is_empty() {
+            self.lengths.remove(at);
+            self.documents.remove(at);
+        }
+        document
+    }
+
+    /// The length to go on with: of the one or two documents within `room` that are worth most, the longer one.
+    fn best(&self, room: usize, worth: &[f64]) -> Option<usize> {
+        let fitting = self.lengths.partition_point(|&length| length <= room);
+        let longest = fitting.checked_sub(1)?;
+        if room / ROOM_FOR_MANY > self.lengths[longest] {
+            return Some(longest);
+        }
+        let (mut best, mut most) = (longest, 0.0);
+        // As the longer one shrinks, more lengths fit beside it.
+        let mut beside = 0;
+        for at in (0..fitting).rev() {
+            let of_longer = worth[self.lengths[at]];
+            if 2.0 * of_longer <= most {
+                break;
+            }
+            beside +=
+                self.lengths[beside..fitting].iter().take_while(|&&other| other <= room - self.lengths[at]).count();
+            // The shorter one is no longer than this, and another document.
+            let shorter = if self.documents[at].len() > 1 { at + 1 } else { at };
+            let of_shorter = beside.min(shorter).checked_sub(1).map_or(0.0, |other| worth[self.lengths[other]]);
+            if of_longer + of_shorter > most {
+                (best, most) = (at, of_longer + of_shorter);
+            }
+        }
+        Some(best)
+    }
 }
 
 /// One row of several documents: positions restart, segments count up; a document's pieces are segments of their own.
@@ -108,6 +169,23 @@ mod tests {
         let rows = pack(&lengths, 1024);
         let total: usize = lengths.iter().sum();
         let waste = 1.0 - total as f64 / (rows.len() * 1024) as f64;
+        assert!(waste < 0.005, "waste {waste}");
+    }
+
+    #[test]
+    fn documents_of_a_third_to_two_thirds_of_a_row_are_paired() {
+        // Best fit decreasing leaves 6 %, the closest sums alone 2.2 %: both end with what does not go together.
+        let lengths: Vec<usize> =
+            (0..6000).map(|i| 230 + ((i * 7919) % 400) * ((i * 104_729) % 997) / 997 + i % 90).collect();
+        let rows = pack(&lengths, 1024);
+        let total: usize = lengths.iter().sum();
+        let waste = 1.0 - total as f64 / (rows.len() * 1024) as f64;
         assert!(waste < 0.02, "waste {waste}");
+    }
+
+    #[test]
+    fn two_that_fill_the_room_go_before_one_that_leaves_some() {
+        // Beside the 50, the longest that fits is 40; 30 and 20 leave nothing.
+        assert_eq!(pack(&[40, 50, 30, 20, 8, 52], 100), [vec![5, 0, 4], vec![1, 2, 3]]);
     }
 }

@@ -164,11 +164,12 @@ impl Step for Render {
 
     fn summary(&self, out: &Path) -> Result<Vec<String>> {
         let report: RenderReport = read_report(out)?;
-        Ok(report.table().into_iter().chain(lengths(&report)).collect())
+        let lines = report.table().into_iter().chain(lengths(&report));
+        Ok(lines.chain((report.waste > MUCH_WASTE).then(|| WASTE_HINT.to_string())).collect())
     }
 
     fn version(&self) -> u32 {
-        3
+        4
     }
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
@@ -177,6 +178,10 @@ impl Step for Render {
         Ok(report.counts)
     }
 }
+
+/// The share of rows that may stay empty without a word.
+const MUCH_WASTE: f64 = 0.02;
+const WASTE_HINT: &str = "much of the rows stays empty: beside a document nearly as long as a row nothing fits; larger row_tokens leave less";
 
 /// How long documents were, and what long ones lost, as bars.
 pub(crate) fn lengths(report: &RenderReport) -> Vec<String> {
