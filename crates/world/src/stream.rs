@@ -39,8 +39,8 @@ impl TextStream {
             return Ok(String::new());
         }
         self.tokens.push(token);
-        let before = self.tokenizer.decode(&self.tokens[self.start..self.read])?;
-        let after = self.tokenizer.decode(&self.tokens[self.start..])?;
+        let before = self.tokenizer.decode_going_on(&self.tokens[self.start..self.read])?;
+        let after = self.tokenizer.decode_going_on(&self.tokens[self.start..])?;
         if after.ends_with(char::REPLACEMENT_CHARACTER) || after.len() <= before.len() {
             return Ok(String::new());
         }
@@ -54,8 +54,8 @@ impl TextStream {
         if self.is_stopped {
             return Ok(String::new());
         }
-        let before = self.tokenizer.decode(&self.tokens[self.start..self.read])?;
-        let after = self.tokenizer.decode(&self.tokens[self.start..])?;
+        let before = self.tokenizer.decode_going_on(&self.tokens[self.start..self.read])?;
+        let after = self.tokenizer.decode_going_on(&self.tokens[self.start..])?;
         self.held.push_str(after.get(before.len()..).unwrap_or_default());
         self.start = self.tokens.len();
         self.read = self.start;
@@ -215,7 +215,23 @@ fn sure_of(text: &str, tag: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
+
+    #[test]
+    fn the_space_that_a_completion_begins_with_stays_where_a_decoder_takes_off_a_text_s_first() {
+        let spaces =
+            serde_json::json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": false});
+        let file = serde_json::json!({
+            "version": "1.0", "added_tokens": [], "pre_tokenizer": spaces, "decoder": spaces,
+            "model": {"type": "BPE", "unk_token": "<unk>", "vocab": {"<unk>": 0, "▁": 1, "a": 2, "b": 3}, "merges": []},
+        });
+        let tokenizer = Tokenizer::from_bytes(file.to_string().as_bytes(), Path::new("tokenizer.json")).unwrap();
+        let mut stream = TextStream::new(tokenizer, Vec::new());
+        let pushed: String = [1, 2, 1, 1, 3].map(|token| stream.push(token).unwrap()).concat();
+        assert_eq!(pushed + &stream.finish().unwrap(), " a  b");
+    }
 
     /// Thinking and answer, pushed in pieces of every size.
     fn check(text: &str, thinking: &str, answer: &str) {

@@ -137,5 +137,5 @@ fn without_stop<'a>(app: &App, tokens: &'a [SampledToken], ends: bool) -> &'a [S
 }
 
 fn token_text(app: &App, token: u32) -> String {
-    app.engine.model().renderer().tokenizer().decode(&[token]).unwrap_or_default()
+    app.engine.model().renderer().tokenizer().decode_going_on(&[token]).unwrap_or_default()
 }
