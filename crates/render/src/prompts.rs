@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use worldloom_schema::{PROMPT_FILE, Prompt, PromptTurn, TableWriter, Trajectory};
+use worldloom_schema::{PROMPT_FILE, Prompt, TableWriter, Trajectory};
 
 use crate::config::Long;
 use crate::error::{Refusal, Result};
@@ -42,7 +42,7 @@ impl Sink for PromptSink {
         of.lost_tokens += (length - tokens.len()) as u64;
         of.truncated += u64::from(length > tokens.len());
         if let Some(writer) = &mut self.writer {
-            writer.push(prompt_of(trajectory, turn, tokens))?;
+            writer.push(Prompt::of(trajectory, turn, tokens))?;
         }
         Ok(())
     }
@@ -59,25 +59,4 @@ impl Sink for PromptSink {
 fn long_prompt(rendered: &Rendered, max_tokens: usize, long: Long) -> Option<Vec<u32>> {
     let fit = fit_target(rendered, max_tokens, long);
     fit.parts.into_iter().next().map(|part| part.tokens)
-}
-
-/// The prompt entry of one turn.
-pub(crate) fn prompt_of(trajectory: &Trajectory, turn: usize, tokens: Vec<u32>) -> Prompt {
-    let target = &trajectory.turns[turn];
-    let history = trajectory.turns[..turn].iter();
-    Prompt {
-        prompt_id: format!("{}#{turn}", trajectory.trajectory_id),
-        trajectory_id: trajectory.trajectory_id.clone(),
-        turn: turn as u32,
-        domain: trajectory.domain,
-        task_group: trajectory.task_group.clone(),
-        tokens,
-        initial_state: trajectory.system.initial_state.clone(),
-        history: history
-            .map(|turn| PromptTurn { action: turn.action.clone(), observation: turn.observation.clone() })
-            .collect(),
-        action: target.action.clone(),
-        observation: target.observation.clone(),
-        flags: target.flags.clone(),
-    }
 }

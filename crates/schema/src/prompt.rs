@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::table::Table;
-use crate::trajectory::Domain;
+use crate::trajectory::{Domain, Trajectory, Turn};
 
 /// Name of the prompt file inside an artifact.
 pub const PROMPT_FILE: &str = "prompts.parquet";
@@ -41,8 +41,36 @@ pub struct Prompt {
     pub action: String,
     /// What the environment really answered.
     pub observation: String,
-    /// Flags of the turn.
+    /// Flags of the turn, and `truncated` where its observation was cut.
     pub flags: Vec<String>,
+}
+
+const TRUNCATED: &str = "truncated";
+
+impl Prompt {
+    /// The prompt of one turn (from 0), with the turns before it.
+    ///
+    /// # Panics
+    ///
+    /// If the trajectory has no such turn.
+    pub fn of(trajectory: &Trajectory, turn: usize, tokens: Vec<u32>) -> Self {
+        let target = &trajectory.turns[turn];
+        let told = |turn: &Turn| PromptTurn { action: turn.action.clone(), observation: turn.observation.clone() };
+        let cut = (target.truncated && !target.flags.iter().any(|flag| flag == TRUNCATED)).then(|| TRUNCATED.into());
+        Self {
+            prompt_id: format!("{}#{turn}", trajectory.trajectory_id),
+            trajectory_id: trajectory.trajectory_id.clone(),
+            turn: turn as u32,
+            domain: trajectory.domain,
+            task_group: trajectory.task_group.clone(),
+            tokens,
+            initial_state: trajectory.system.initial_state.clone(),
+            history: trajectory.turns[..turn].iter().map(told).collect(),
+            action: target.action.clone(),
+            observation: target.observation.clone(),
+            flags: target.flags.iter().cloned().chain(cut).collect(),
+        }
+    }
 }
 
 impl Table for Prompt {

@@ -54,6 +54,21 @@ fn trajectories_come_back_as_they_were_across_row_groups() {
 }
 
 #[test]
+fn a_prompt_says_what_stood_before_its_turn_and_that_an_observation_was_cut() {
+    let mut episode = trajectory(0);
+    episode.turns[1].truncated = true;
+    let prompt = Prompt::of(&episode, 1, vec![7]);
+    assert_eq!((prompt.prompt_id.as_str(), prompt.turn), (format!("{}#1", episode.trajectory_id).as_str(), 1));
+    assert_eq!(prompt.history, [PromptTurn { action: "cat a\r\n".into(), observation: String::new() }]);
+    assert_eq!((prompt.action.as_str(), prompt.observation.as_str()), ("cat a\r\n", "fig\u{2028}\n\0"));
+    assert_eq!(prompt.flags, ["class:state", "family:read", "truncated"]);
+    // Said once, and only where it is so.
+    episode.turns[1].flags.push("truncated".into());
+    assert_eq!(Prompt::of(&episode, 1, vec![7]).flags, prompt.flags);
+    assert_eq!(Prompt::of(&episode, 0, vec![7]).flags, ["class:state", "family:read"]);
+}
+
+#[test]
 fn every_table_type_has_a_schema_and_empty_tables_read() {
     fn check<T: Table + PartialEq + std::fmt::Debug>(folder: &Path) {
         let path = folder.join(T::NAME);

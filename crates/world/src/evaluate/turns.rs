@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use worldloom_judge::JudgeContext;
 use worldloom_judge::verify::{self, Verifier};
-use worldloom_schema::{ObservationKind, Prompt, PromptTurn, TableReader, Trajectory, Turn};
+use worldloom_schema::{ObservationKind, Prompt, TableReader, Trajectory, Turn};
 
 use crate::error::{Error, Result};
 use crate::model::Question;
@@ -58,8 +58,9 @@ impl EvaluationTurns {
             _ => all,
         };
         let on_axis = turns.iter().enumerate().filter(|(_, turn)| !turn.axes.is_empty());
-        let verifiers =
-            on_axis.filter_map(|(index, turn)| Some((index, verifier(&episodes[turn.episode], turn.turn)?)));
+        let verifiers = on_axis.filter_map(|(index, turn)| {
+            Some((index, verify::build(&Prompt::of(&episodes[turn.episode], turn.turn, Vec::new())).0?))
+        });
         let verifiers = verifiers.collect();
         Ok(Self { episodes, turns, verifiers, in_pool, left_out })
     }
@@ -168,26 +169,6 @@ fn axes(turn: &Turn) -> Vec<String> {
     let Some(axis) = turn.flag("axis") else { return Vec::new() };
     let with_distance = turn.flag("axis_distance").map(|distance| format!("{axis}, distance {distance:>2}"));
     std::iter::once(axis.to_string()).chain(with_distance).collect()
-}
-
-fn verifier(episode: &Trajectory, number: usize) -> Option<Verifier> {
-    let turn = &episode.turns[number];
-    let history = episode.turns[..number].iter();
-    let history = history.map(|turn| PromptTurn { action: turn.action.clone(), observation: turn.observation.clone() });
-    let prompt = Prompt {
-        prompt_id: format!("{}#{number}", episode.trajectory_id),
-        trajectory_id: episode.trajectory_id.clone(),
-        turn: number as u32,
-        domain: episode.domain,
-        task_group: episode.task_group.clone(),
-        tokens: Vec::new(),
-        initial_state: episode.system.initial_state.clone(),
-        history: history.collect(),
-        action: turn.action.clone(),
-        observation: turn.observation.clone(),
-        flags: if turn.truncated { vec!["truncated".into()] } else { Vec::new() },
-    };
-    verify::build(&prompt).0
 }
 
 fn kind_name(kind: ObservationKind) -> &'static str {
