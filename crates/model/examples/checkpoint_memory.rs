@@ -1,17 +1,19 @@
-//! Measures the peak memory of loading and writing a checkpoint, each in a process of its own:
+//! Measures the peak memory and the time of loading and writing a checkpoint, each in a process of its own:
 //!
 //! `cargo run --release --example checkpoint_memory -- make DIR [GIB]`, then `.. -- load DIR`, `.. -- save DIR`,
 //! `.. -- export DIR` and `.. -- pack DIR`; `load-bf16` and `pack-bf16` hold the matrices in bfloat16.
 //!
 //! `make` writes a synthetic checkpoint of about so many GiB of bfloat16. `export` writes it once more in float32 and reads
-//! it back, one tensor at a time. `pack` makes what generates. All but `make` print the largest resident memory of the
-//! process (`VmHWM`) beside what the model takes.
+//! it back, one tensor at a time. `pack` makes what generates. `both DIR TIMES` loads, and writes in float32 as training
+//! does, so many times, a line each. All print the largest resident memory of the process (`VmHWM`) beside what the model
+//! takes.
 
 use burn::tensor::Device;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 use worldloom_model::generate::Generator;
 use worldloom_model::{
-    Decoder, ModelConfig, Precision, SaveDType, SaveOptions, export, load, load_in, parameter_shapes, save_with,
+    Decoder, ModelConfig, Precision, SaveDType, SaveOptions, export, load, load_in, parameter_shapes, save, save_with,
 };
 
 #[global_allocator]
@@ -31,7 +33,7 @@ fn config(gib: f64) -> Result<ModelConfig> {
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let usage = "checkpoint_memory make|load|save|export|pack|load-bf16|pack-bf16 DIR [GIB]";
+    let usage = "checkpoint_memory make|load|save|both|export|pack|load-bf16|pack-bf16 DIR [GIB or TIMES]";
     let [what, dir, rest @ ..] = arguments.as_slice() else { return Err(usage.into()) };
     let (dir, device) = (PathBuf::from(dir), Device::flex());
     match what.as_str() {
@@ -60,6 +62,20 @@ fn main() -> Result<()> {
             save_with(&decoder, &config, &dir.join("again"), &options)?;
             report("loaded and saved", &dir, decoder.num_parameters() * size_of::<f32>())
         }
+        "both" => {
+            let times = rest.first().map_or(Ok(3), |times| times.parse())?;
+            let mut bytes = 0;
+            for _ in 0..times {
+                let start = Instant::now();
+                let (decoder, config) = load(&dir, &device)?;
+                took("load", start)?;
+                let start = Instant::now();
+                save(&decoder, &config, &dir.join("again"), SaveDType::F32)?;
+                took("save", start)?;
+                bytes = decoder.num_parameters() * size_of::<f32>();
+            }
+            report("loaded and saved", &dir, bytes)
+        }
         "export" => {
             let options = SaveOptions { max_shard_bytes: 500_000_000, ..SaveOptions::new(SaveDType::F32) };
             let numbers = export(&dir, &dir.join("again"), &options, &device)? as usize;
@@ -67,6 +83,11 @@ fn main() -> Result<()> {
         }
         _ => Err(usage.into()),
     }
+}
+
+fn took(what: &str, start: Instant) -> Result<()> {
+    use std::io::Write;
+    Ok(writeln!(std::io::stdout(), "{what}: all {:.1} ms", start.elapsed().as_secs_f64() * 1e3)?)
 }
 
 fn report(done: &str, dir: &Path, model_bytes: usize) -> Result<()> {

@@ -1,7 +1,8 @@
-//! Times training steps: `cargo run --release --example step -- [small|medium|MODEL_FOLDER] [steps] [lora]`.
+//! Times training steps: `cargo run --release --example step -- [small|medium|MODEL_FOLDER|CONFIG.json] [steps] [words]`.
 //!
-//! A folder is loaded and trained at 4 rows; `bench/peers/cpt_step.py` compares it with PyTorch. With `lora`,
-//! adapters of rank 16 on every projection are trained in place of the weights.
+//! A folder is loaded, of a config only the shape is taken. Words: `8x1024` are rows and tokens of a row (4x512 unless
+//! said); with `lora`, adapters of rank 16 on every projection are trained in place of the weights. `bench/run.py` compares
+//! it with PyTorch.
 //!
 //! Run it with `MIMALLOC_PURGE_DELAY=-1`, as the program sets for itself, and `RAYON_NUM_THREADS` for the threads.
 
@@ -14,53 +15,54 @@ use worldloom_model::{Decoder, Gradients, Layout, LoraConfig, ModelConfig, load,
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Rows of a batch, and the sizes of the model.
-struct Shape {
-    batch: usize,
-    vocab_size: usize,
-    hidden_size: usize,
-    intermediate_size: usize,
-    head_dim: usize,
+/// 2.6 million parameters beside the embedding: the models of the quickstart.
+const SMALL: [usize; 4] = [2048, 192, 512, 32];
+/// 12.6 million parameters: the shape of the published measurements of burn and PyTorch.
+const MEDIUM: [usize; 4] = [4096, 384, 1024, 64];
+
+fn config([vocabulary, hidden, intermediate, head_dim]: [usize; 4]) -> String {
+    let tied = head_dim == SMALL[3];
+    format!(
+        r#"{{"model_type": "qwen3", "vocab_size": {vocabulary}, "hidden_size": {hidden},
+            "intermediate_size": {intermediate}, "num_hidden_layers": 6, "num_attention_heads": 6,
+            "num_key_value_heads": 2, "head_dim": {head_dim}, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
+            "max_position_embeddings": 512, "tie_word_embeddings": {tied}, "initializer_range": 0.02}}"#
+    )
 }
 
-/// 2.6 million parameters beside the embedding: the models of the quickstart.
-const SMALL: Shape = Shape { batch: 8, vocab_size: 2048, hidden_size: 192, intermediate_size: 512, head_dim: 32 };
-/// 12.6 million parameters: the shape of the published measurements of burn and PyTorch.
-const MEDIUM: Shape = Shape { batch: 4, vocab_size: 4096, hidden_size: 384, intermediate_size: 1024, head_dim: 64 };
-const SEQ: usize = 512;
-
-fn config(shape: &Shape) -> ModelConfig {
-    let Shape { vocab_size, hidden_size, intermediate_size, head_dim, .. } = shape;
-    let tied = *head_dim == SMALL.head_dim;
-    let text = format!(
-        r#"{{"model_type": "qwen3", "vocab_size": {vocab_size}, "hidden_size": {hidden_size},
-            "intermediate_size": {intermediate_size}, "num_hidden_layers": 6, "num_attention_heads": 6,
-            "num_key_value_heads": 2, "head_dim": {head_dim}, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
-            "max_position_embeddings": {SEQ}, "tie_word_embeddings": {tied}, "initializer_range": 0.02}}"#
-    );
-    ModelConfig::from_json(&text).expect("the config above is valid")
+/// The model that the first argument names.
+fn decoder(name: &str, device: &Device) -> Result<(Decoder, ModelConfig), Box<dyn std::error::Error>> {
+    let text = match name {
+        "small" => config(SMALL),
+        "medium" => config(MEDIUM),
+        path if path.ends_with(".json") => fs_err::read_to_string(path)?,
+        folder => return Ok(load(std::path::Path::new(folder), device)?),
+    };
+    let config = ModelConfig::from_json(&text)?;
+    Ok((Decoder::init(&config, 1, device), config))
 }
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let shape = if arguments.first().is_some_and(|name| name == "medium") { MEDIUM } else { SMALL };
-    let steps: u64 = arguments.get(1).and_then(|steps| steps.parse().ok()).unwrap_or(10);
-    let device = Device::flex().autodiff();
-    let folder = arguments.first().map(std::path::Path::new).filter(|path| path.is_dir());
-    let (mut decoder, shape) = match folder.map(|folder| load(folder, &device)) {
-        None => (Decoder::init(&config(&shape), 1, &device), shape),
-        Some(Ok((decoder, config))) => (decoder, Shape { vocab_size: config.vocab_size, ..MEDIUM }),
-        Some(Err(error)) => return report(&mut std::io::stdout(), error.to_string()),
+    let (name, steps) = (arguments.first().map_or("small", String::as_str), arguments.get(1));
+    let steps: u64 = steps.and_then(|steps| steps.parse().ok()).unwrap_or(10);
+    let words = arguments.get(2..).unwrap_or_default();
+    let size =
+        |word: &String| word.split_once('x').and_then(|(rows, seq)| Some((rows.parse().ok()?, seq.parse().ok()?)));
+    let (batch, seq): (usize, usize) =
+        words.iter().find_map(size).unwrap_or((if name == "small" { 8 } else { 4 }, 512));
+    let (device, mut out) = (Device::flex().autodiff(), std::io::stdout());
+    let (mut decoder, config) = match decoder(name, &device) {
+        Ok(model) => model,
+        Err(error) => return report(&mut out, error.to_string()),
     };
-    if arguments.get(2).is_some_and(|word| word == "lora") {
+    if words.iter().any(|word| word == "lora") {
         let adapters = LoraConfig { rank: 16, alpha: 32.0, dropout: 0.0, targets: "proj".to_owned() };
         decoder = decoder.with_lora(&adapters, 1, &device).expect("every decoder has projections");
     }
-    let mut out = std::io::stdout();
-    report(&mut out, format!("{} parameters, {} x {SEQ} tokens", decoder.num_parameters(), shape.batch));
-    let num_tokens = shape.batch * SEQ;
-    let ids: Vec<u32> =
-        (0..num_tokens).map(|i| (((i as u64 * 2_654_435_761) >> 7) % shape.vocab_size as u64) as u32).collect();
+    report(&mut out, format!("{} parameters, {batch} x {seq} tokens", decoder.num_parameters()));
+    let (num_tokens, vocabulary) = (batch * seq, config.vocab_size as u64);
+    let ids: Vec<u32> = (0..num_tokens as u64).map(|i| (((i * 2_654_435_761) >> 7) % vocabulary) as u32).collect();
     let weights = vec![1.0 / num_tokens as f32; num_tokens];
     let mut gradients = Gradients::zeros(&decoder);
     let mut moments: BTreeMap<String, [Vec<f32>; 2]> = gradients
@@ -69,8 +71,8 @@ fn main() {
         .collect();
     for step in 1..=steps {
         let start = Instant::now();
-        let layout = Layout::causal(shape.batch, SEQ, &device);
-        let tokens = token_tensor(&ids, shape.batch, SEQ, &device);
+        let layout = Layout::causal(batch, seq, &device);
+        let tokens = token_tensor(&ids, batch, seq, &device);
         let loss = decoder.weighted_nll(tokens, &layout, &ids, &weights, 1.0);
         let value: f32 = loss.clone().into_scalar();
         let forward = start.elapsed();
