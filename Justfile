@@ -20,17 +20,22 @@ test:
 chaos:
     WORLDLOOM_CHAOS_KILLS=100 cargo test --release --test suite chaos -- --nocapture
 
-# Milliseconds and tokens per second of a training step on this machine.
-bench:
-    cargo run --release --example step
+# Everything side by side with the Python stack, in one sitting: `just bench step grpo --short`; docs/speed.md. The Python
+# side is optional: `pip install -r bench/peers/requirements.txt`.
+bench *arguments:
+    python3 bench/run.py {{arguments}}
+
+# Cost against context, parameters, threads and rows, with the fitted exponents.
+bench-growth *arguments:
+    python3 bench/growth.py {{arguments}}
+
+# Kernels alone.
+bench-kernels *arguments:
+    cargo bench --manifest-path bench/kernels/Cargo.toml -- {{arguments}}
 
 # Peak memory and speed of training with a vocabulary of 151,936 and rows of 8,192 tokens, with and without recompute.
 bench-train:
     cargo run --release --example memory
-
-# One training step, ours against PyTorch's on the same weights; needs `pip install -r bench/peers/requirements.txt`.
-bench-step:
-    python3 bench/peers/cpt_step.py
 
 # The bundled sample again, from its seed.
 sample:

@@ -1,17 +1,15 @@
 """Writes raw logs of about so many megabytes, for measurements of ingest and curate (docs/scale.md).
 
-    python3 bench/raw_logs.py FOLDER MEGABYTES
+    python3 bench/raw_logs.py FOLDER MEGABYTES [MEGABYTES OF A FILE]
 
-Chat messages with tool calls, a trajectory a line, 500 MB a file. Words are random hexadecimal, so that nothing repeats by
-chance; one trajectory in twenty is a copy of an earlier one, one in twenty differs from it by one line.
+Chat messages with tool calls, a trajectory a line, 500 MB a file unless said. Words are random hexadecimal, so that
+nothing repeats by chance; one trajectory in twenty is a copy of an earlier one, one in twenty differs from it by one line.
 """
 
 import json
 import random
 import sys
 from pathlib import Path
-
-FILE_BYTES = 500_000_000
 
 
 def turn(number):
@@ -30,13 +28,14 @@ def trajectory(number):
     return messages
 
 
-def main(folder, megabytes):
+def main(folder, megabytes, file_megabytes=500):
     random.seed(1)
+    file_bytes = file_megabytes * 1_000_000
     folder.mkdir(parents=True, exist_ok=True)
     left, number, earlier = megabytes * 1_000_000, 0, []
-    for file in range(-(-left // FILE_BYTES)):
+    for file in range(-(-left // file_bytes)):
         with open(folder / f"logs-{file:03}.jsonl", "w") as out:
-            room = min(left, FILE_BYTES)
+            room = min(left, file_bytes)
             while room > 0:
                 kind = number % 20
                 if kind < 2 and len(earlier) == 64:
@@ -49,9 +48,9 @@ def main(folder, megabytes):
                     earlier = [*earlier[-63:], messages]
                 room -= out.write(json.dumps({"messages": messages}) + "\n")
                 number += 1
-            left -= min(left, FILE_BYTES)
+            left -= min(left, file_bytes)
     print(number, "trajectories")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
