@@ -30,12 +30,12 @@ pub use error::Error;
 pub use init::Start;
 pub use layout::{Layout, token_tensor, visible_keys};
 pub use lora::LoraConfig;
-pub use memory::{MemoryNeeds, TrainingMemory, memory_needs, training_memory};
+pub use memory::{LargestTensor, MemoryNeeds, TrainingMemory, largest_tensor, memory_needs, training_memory};
 pub use parameters::{ChangeParameter, Gradients, ParameterShape, ReadParameter, parameter_shapes};
 pub use parts::{
     Adapter, Attention, Convolution, ExpertAdapter, Experts, GatedDeltaNet, Linear, Mlp, Moe, Norm, Routing,
 };
-pub use precision::Precision;
+pub use precision::{Precision, Products};
 pub use routers::{ExpertLoad, RouterLoss, RouterTerm};
 pub use self_test::{SelfCheck, self_test};
 pub use vocabulary::NewToken;

@@ -143,6 +143,34 @@ pub fn training_memory(
     Ok(TrainingMemory { weights, masters, gradients: trained, moments: 2 * trained, backward })
 }
 
+/// The largest tensor that a pass makes on a device without kernels of ours.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LargestTensor {
+    /// A parameter's published name, or what is computed.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// What must fit into one buffer of a device for micro-batches of `rows` × `row_tokens` tokens: parameters in single
+/// precision, which is what they are multiplied in, and the largest activations of `ops/plain.rs`.
+pub fn largest_tensor(config: &ModelConfig, rows: usize, row_tokens: usize, device: &Device) -> LargestTensor {
+    let tokens = rows * row_tokens;
+    let of = |name: &str, numbers: usize| LargestTensor { name: name.to_owned(), bytes: numbers as u64 * FLOAT };
+    let parameters = parameter_shapes(config, device).into_iter();
+    let parameters = parameters.map(|parameter| of(&parameter.name, parameter.num_elements()));
+    let inner = config.design.experts.as_ref().map_or(0, |shape| 2 * shape.moe_intermediate_size);
+    let delta_net = config.design.delta_net.as_ref().map_or(0, |shape| shape.conv_width() + shape.value_width());
+    let widest = [config.intermediate_size, inner, 2 * config.query_width(), delta_net, config.hidden_size];
+    let activations = [
+        of("the scores of attention", rows * config.num_attention_heads * row_tokens * row_tokens),
+        of("one row of logits", config.vocab_size),
+        of("the widest activation", tokens * widest.into_iter().max().unwrap_or(0)),
+    ];
+    let largest = parameters.chain(activations).max_by_key(|tensor| tensor.bytes);
+    largest.expect("there are activations")
+}
+
 /// Bytes of the experts' weights that each layer makes whole for their adapters.
 fn made_by_layers(decoder: &Decoder) -> Vec<u64> {
     let of = |feed_forward: &FeedForward| match feed_forward {

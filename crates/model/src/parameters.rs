@@ -1,6 +1,7 @@
 //! A decoder's parameters as slices by published name, always in the order of the fields; and their gradients.
 
 use crate::lora::Merge;
+use crate::ops::has_kernels;
 use crate::parts::Source;
 use crate::{Decoder, ModelConfig, Precision};
 use burn::backend::Flex;
@@ -45,10 +46,20 @@ impl Decoder {
         self.map(&mut Changer { path: Path::default(), changes, change })
     }
 
+    /// Shows name and shape of what training changes; no number is read.
+    pub fn for_each_trained_shape(&self, show: &mut dyn FnMut(&str, &[usize])) {
+        let is_trained = self.trained();
+        for_each_dtype(self, &mut |name, shape, _| {
+            if is_trained(name) {
+                show(name, shape);
+            }
+        });
+    }
+
     /// How many numbers training changes.
     pub fn num_trained(&self) -> usize {
         let mut count = 0;
-        self.for_each_trained(&mut |_, _, values| count += values.len());
+        self.for_each_trained_shape(&mut |_, shape| count += shape.iter().product::<usize>());
         count
     }
 
@@ -60,9 +71,11 @@ impl Decoder {
     /// How many numbers the decoder has; a tied head counts once.
     pub fn num_parameters(&self) -> usize {
         let mut count = 0;
-        let shows = |name: &str| !is_adapter(name);
-        let read = &mut |_: &str, _: &[usize], values: &[f32]| count += values.len();
-        self.visit(&mut Reader { path: Path::default(), shows, read });
+        for_each_dtype(self, &mut |name, shape, _| {
+            if !is_adapter(name) {
+                count += shape.iter().product::<usize>();
+            }
+        });
         count
     }
 }
@@ -113,7 +126,9 @@ impl Gradients {
     /// All zero, for what training changes in `decoder`.
     pub fn zeros(decoder: &Decoder) -> Gradients {
         let mut buffers = Vec::new();
-        decoder.for_each_trained(&mut |path, _, values| buffers.push((path.to_owned(), vec![0f32; values.len()])));
+        decoder.for_each_trained_shape(&mut |path, shape| {
+            buffers.push((path.to_owned(), vec![0f32; shape.iter().product()]));
+        });
         Gradients { buffers }
     }
 
@@ -307,9 +322,12 @@ impl ModuleMapper for Changer<'_> {
         }
         let (id, tensor, mapper) = param.consume();
         let (shape, device) = (tensor.dims(), tensor.device());
-        let inner = match tensor.inner().try_into_primitive::<Flex>() {
-            Ok(primitive) => Tensor::<D>::from_primitive::<Flex>(self.change_in_place(primitive, &shape)),
-            Err(_) => unreachable!("flex is the only backend that is built in"),
+        let inner = match has_kernels(&device) {
+            true => {
+                let primitive = tensor.inner().try_into_primitive::<Flex>().expect("a tensor of the CPU");
+                Tensor::<D>::from_primitive::<Flex>(self.change_in_place(primitive, &shape))
+            }
+            false => self.change_on_host(tensor.inner()),
         };
         let tensor = if device.is_autodiff() { Tensor::from_inner(inner).require_grad() } else { inner };
         Param::from_mapped_value(id, tensor, mapper)
@@ -317,6 +335,17 @@ impl ModuleMapper for Changer<'_> {
 }
 
 impl Changer<'_> {
+    /// A tensor of a device is changed in a copy on the host and sent back.
+    fn change_on_host<const D: usize>(&mut self, tensor: Tensor<D>) -> Tensor<D> {
+        let (shape, device, dtype) = (tensor.dims(), tensor.device(), tensor.dtype());
+        let mut values = on_host(tensor);
+        (self.change)(&self.path.name(), &shape, &mut values);
+        match dtype {
+            DType::BF16 => Tensor::from_data(TensorData::new(narrowed(&values), shape), (&device, dtype)),
+            _ => Tensor::from_data(TensorData::new(values, shape), (&device, dtype)),
+        }
+    }
+
     fn change_in_place(&mut self, mut primitive: FlexTensor, shape: &[usize]) -> FlexTensor {
         if primitive.dtype() == DType::BF16 {
             let mut values = widened(primitive.to_contiguous().storage::<bf16>());
@@ -355,16 +384,20 @@ impl ModuleVisitor for Accumulator<'_> {
     }
 }
 
-/// Calls `read` with a tensor's numbers in single precision, without a copy if they are.
+/// Calls `read` with a tensor's numbers in single precision, without a copy if they are, and on the CPU.
 fn with_values<const D: usize>(tensor: Tensor<D>, read: impl FnOnce(&[f32])) {
-    match tensor.inner().try_into_primitive::<Flex>() {
-        Ok(primitive) => {
-            let primitive = primitive.to_contiguous();
-            match primitive.as_slice::<bf16>() {
-                Some(values) => read(&widened(values)),
-                None => read(primitive.as_slice::<f32>().expect("parameters are in single precision or in bfloat16")),
-            }
-        }
-        Err(_) => unreachable!("flex is the only backend that is built in"),
+    if !has_kernels(&tensor.device()) {
+        return read(&on_host(tensor.inner()));
     }
+    let primitive = tensor.inner().try_into_primitive::<Flex>().expect("a tensor of the CPU").to_contiguous();
+    match primitive.as_slice::<bf16>() {
+        Some(values) => read(&widened(values)),
+        None => read(primitive.as_slice::<f32>().expect("parameters are in single precision or in bfloat16")),
+    }
+}
+
+/// A copy of a device's numbers in single precision.
+fn on_host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    let single = if tensor.dtype() == DType::F32 { tensor } else { tensor.cast(DType::F32) };
+    single.into_data().try_into_vec::<f32>().expect("cast to single precision")
 }

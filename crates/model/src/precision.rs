@@ -1,4 +1,14 @@
-//! The type that a decoder holds its matrices in, and the border where types must agree.
+//! The type that a decoder holds its matrices in, the border where types must agree, and how exact devices are.
+//!
+//! The policy, on every device:
+//!
+//! | what | type |
+//! |---|---|
+//! | weights that are trained, moments, gradient sums | float32, on the host; updates are made there in a fixed order |
+//! | matrices that compute | float32, or bfloat16 where `precision` asks for it and the device can hold it |
+//! | activations, softmaxes, norms, sums | float32 |
+//! | products | float32; on CUDA in TensorFloat-32, which burn does not ask about ([`Products`]) |
+//! | gradients of matrices in bfloat16 | float32 on the CPU; on other devices rounded to bfloat16 by burn's graph before they are summed |
 //!
 //! Activations, sums, norms, biases, convolutions, routers, decays, rotary tables, softmaxes and adapters are in single
 //! precision always. The matrices, which are nearly all of a model, may be held in bfloat16: half the memory. A product
@@ -61,6 +71,26 @@ impl Precision {
         match self {
             Precision::F32 => DType::F32,
             Precision::BF16 => DType::BF16,
+        }
+    }
+}
+
+/// How exactly a device multiplies numbers of single precision, which decides what its results may be apart from the
+/// reference's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Products {
+    /// As they are; sums are added in another order.
+    Single,
+    /// Rounded to 10 bits after the point before they are multiplied (TensorFloat-32, on NVIDIA's tensor cores).
+    TensorFloat,
+}
+
+impl Products {
+    /// Largest error that passes in a self-test, in units of the largest number of the reference, or of 1.
+    pub fn bound(self) -> f32 {
+        match self {
+            Products::Single => 2e-5,
+            Products::TensorFloat => 5e-3,
         }
     }
 }

@@ -1,15 +1,13 @@
-//! What a device computes, before it is trusted: burn's own operations against float64 on the host, the fused ones against
-//! their plain bodies, forward and every gradient.
+//! What a device computes, before it is trusted: burn's own operations against float64 on the host, the decoder's against
+//! their plain bodies on a device of reference, forward and every gradient.
 
-use burn::tensor::{Device, IndexingUpdateOp, Int, Tensor, TensorData, activation};
+use burn::tensor::{DType, Device, IndexingUpdateOp, Int, Tensor, TensorData, activation};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use crate::Products;
 use crate::layout::visible_keys;
-use crate::ops::{self, DeltaInputs, RotaryTables, RowTargets, plain};
-
-/// Largest error that passes, in units of the largest number of the reference, or of 1.
-const BOUND: f32 = 2e-5;
+use crate::ops::{self, DeltaInputs, RotaryTables, RowLoss, RowTargets, plain};
 
 /// One comparison.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,30 +19,45 @@ pub struct SelfCheck {
 }
 
 impl SelfCheck {
-    /// Whether the device computes this rightly; a result that is no number does not pass.
-    pub fn passes(&self) -> bool {
-        self.error <= BOUND
+    /// Whether a device that multiplies like this computes it rightly; a result that is no number does not pass.
+    pub fn passes(&self, products: Products) -> bool {
+        self.error <= products.bound()
     }
 }
 
-/// Computes small cases of everything that training and evaluation rest on. Takes less than a second on a CPU.
-pub fn self_test(device: &Device) -> Vec<SelfCheck> {
-    let on = On { device: device.clone().autodiff() };
+/// Computes small cases of everything that training and evaluation rest on; `reference` is the CPU, which may be the device
+/// itself. Takes less than a second on a CPU.
+pub fn self_test(device: &Device, reference: &Device) -> Vec<SelfCheck> {
+    let [on, reference] = [device, reference].map(|device| On { device: device.clone().autodiff() });
+    let beside = |name, case: fn(&On, Body) -> Vec<Vec<f32>>| {
+        let (found, expected) = (case(&on, Body::Used), case(&reference, Body::Plain));
+        let errors = found.iter().zip(&expected).map(|(found, expected)| largest_error(found, expected));
+        SelfCheck { name, error: errors.fold(0.0, worse) }
+    };
     vec![
         on.matmul(),
         on.softmax(),
         on.gather(),
         on.scatter(),
         on.sum(),
-        on.norms(),
-        on.rotary(),
-        on.swiglu(),
-        on.attention(),
-        on.convolution(),
-        on.delta_rule(),
-        on.experts(),
-        on.cross_entropy(),
+        beside("norm", On::norms),
+        beside("norm and rotary turn", On::rotary),
+        beside("gated unit", On::swiglu),
+        beside("attention", On::attention),
+        beside("convolution", On::convolution),
+        beside("delta rule", On::delta_rule),
+        beside("experts", On::experts),
+        beside("projection and cross entropy", On::cross_entropy),
     ]
+}
+
+/// Which body of an operation computes.
+#[derive(Clone, Copy)]
+enum Body {
+    /// The one that the decoder uses on the device.
+    Used,
+    /// The one of burn's own operations.
+    Plain,
 }
 
 /// Seeded numbers between -1 and 1.
@@ -53,8 +66,15 @@ fn numbers(count: usize, seed: u64) -> Vec<f32> {
     (0..count).map(|_| random.random_range(-1.0..1.0)).collect()
 }
 
+fn on_host<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+    tensor.into_data().iter::<f32>().collect()
+}
+
 fn error_of<const D: usize>(found: Tensor<D>, expected: &[f32]) -> f32 {
-    let found: Vec<f32> = found.into_data().iter::<f32>().collect();
+    largest_error(&on_host(found), expected)
+}
+
+fn largest_error(found: &[f32], expected: &[f32]) -> f32 {
     assert_eq!(found.len(), expected.len(), "the reference has the shape of the result");
     let scale = expected.iter().fold(1.0f32, |largest, value| largest.max(value.abs()));
     found.iter().zip(expected).map(|(found, expected)| (found - expected).abs() / scale).fold(0.0, worse)
@@ -65,27 +85,14 @@ fn worse(a: f32, b: f32) -> f32 {
     if a.is_nan() || a >= b { a } else { b }
 }
 
-fn difference<const D: usize>(fused: Tensor<D>, plain: Tensor<D>) -> f32 {
-    let plain: Vec<f32> = plain.into_data().iter::<f32>().collect();
-    error_of(fused, &plain)
-}
-
-/// The worst error of the outputs and, through a random projection of them, of the gradients of the leaves.
-macro_rules! compare {
-    ($on:expr, $name:literal, $fused:expr, $plain:expr, $($leaf:ident),+) => {{
-        let (fused, plain) = ($fused, $plain);
-        let mut error = difference(fused.clone().inner(), plain.clone().inner());
-        let upstream = $on.constant(fused.dims(), 999);
-        let fused = (fused * upstream.clone()).sum().backward();
-        let plain = (plain * upstream).sum().backward();
-        $(
-            let of_leaf = match ($leaf.grad(&fused), $leaf.grad(&plain)) {
-                (Some(fused), Some(plain)) => difference(fused, plain),
-                _ => f32::NAN,
-            };
-            error = worse(error, of_leaf);
-        )+
-        SelfCheck { name: $name, error }
+/// The output and, through a random projection of it, the gradients of the leaves.
+macro_rules! with_gradients {
+    ($on:expr, $output:expr, $($leaf:ident),+) => {{
+        let output = $output;
+        let upstream = $on.constant(output.dims(), 999);
+        let values = on_host(output.clone().inner());
+        let gradients = (output * upstream).sum().backward();
+        vec![values, $($leaf.grad(&gradients).map_or(vec![f32::NAN; $leaf.dims().iter().product()], on_host)),+]
     }};
 }
 
@@ -104,11 +111,11 @@ impl On {
     }
 
     fn of<const D: usize>(&self, values: Vec<f32>, shape: [usize; D]) -> Tensor<D> {
-        Tensor::from_data(TensorData::new(values, shape), &self.device)
+        Tensor::from_data(TensorData::new(values, shape), (&self.device, DType::F32))
     }
 
     fn integers<const D: usize>(&self, values: Vec<i32>, shape: [usize; D]) -> Tensor<D, Int> {
-        Tensor::from_data(TensorData::new(values, shape), &self.device.clone().inner())
+        Tensor::from_data(TensorData::new(values, shape), (&self.device.clone().inner(), DType::I32))
     }
 
     /// What the positions of a row see: a document, two branches of it, another document and its branch.
@@ -167,7 +174,8 @@ impl On {
             }
         }
         let expected: Vec<f32> = sums.into_iter().map(|sum| sum as f32).collect();
-        let (zeros, picks) = (Tensor::<2>::zeros([rows, width], &self.device), self.integers(picks, [count]));
+        let (zeros, picks) =
+            (Tensor::<2>::zeros([rows, width], (&self.device, DType::F32)), self.integers(picks, [count]));
         let found = zeros.select_assign(0, picks, self.of(values, [count, width]), IndexingUpdateOp::Add);
         SelfCheck { name: "scatter", error: error_of(found, &expected) }
     }
@@ -179,45 +187,58 @@ impl On {
         SelfCheck { name: "long sum", error: error_of(self.of(values, [count]).sum(), &[expected]) }
     }
 
-    fn norms(&self) -> SelfCheck {
+    fn norms(&self, body: Body) -> Vec<Vec<f32>> {
         let (x, weight) = (self.leaf([3, 67, 96], 7), self.leaf([96], 8));
-        let fused = ops::rms_norm(x.clone(), weight.clone(), 1e-6);
-        compare!(self, "norm", fused, plain::rms_norm(x.clone(), weight.clone(), 1e-6), x, weight)
+        let norm = match body {
+            Body::Used => ops::rms_norm::<3>,
+            Body::Plain => plain::rms_norm::<3>,
+        };
+        with_gradients!(self, norm(x.clone(), weight.clone(), 1e-6), x, weight)
     }
 
-    fn rotary(&self) -> SelfCheck {
+    fn rotary(&self, body: Body) -> Vec<Vec<f32>> {
         let (x, weight) = (self.leaf([2, 45, 3, 32], 9), self.leaf([32], 10));
-        let rotary = RotaryTables {
+        let tables = RotaryTables {
             cos: self.constant([50, 16], 11).inner(),
             sin: self.constant([50, 16], 12).inner(),
             positions: self.integers((0..90).map(|at| at * 7 % 50).collect(), [2, 45]),
         };
-        let fused = ops::norm_rotary(x.clone(), weight.clone(), &rotary, 1e-5);
-        let plain = plain::norm_rotary(x.clone(), weight.clone(), &rotary, 1e-5);
-        compare!(self, "norm and rotary turn", fused, plain, x, weight)
+        let norm_and_turn = match body {
+            Body::Used => ops::norm_rotary,
+            Body::Plain => plain::norm_rotary,
+        };
+        with_gradients!(self, norm_and_turn(x.clone(), weight.clone(), &tables, 1e-5), x, weight)
     }
 
-    fn swiglu(&self) -> SelfCheck {
+    fn swiglu(&self, body: Body) -> Vec<Vec<f32>> {
         let (gate, up) = (self.leaf([2, 33, 51], 13), self.leaf([2, 33, 51], 14));
-        let fused = ops::swiglu(gate.clone(), up.clone());
-        compare!(self, "gated unit", fused, plain::swiglu(gate.clone(), up.clone()), gate, up)
+        let unit = match body {
+            Body::Used => ops::swiglu::<3>,
+            Body::Plain => plain::swiglu::<3>,
+        };
+        with_gradients!(self, unit(gate.clone(), up.clone()), gate, up)
     }
 
-    fn attention(&self) -> SelfCheck {
+    fn attention(&self, body: Body) -> Vec<Vec<f32>> {
         let (q, k) = (self.leaf([1, 97, 6, 32], 15), self.leaf([1, 97, 2, 32], 16));
         let (v, visible) = (self.leaf([1, 97, 2, 32], 17), self.sight(97));
-        let fused = ops::attention(q.clone(), k.clone(), v.clone(), visible.clone());
-        let plain = plain::attention(q.clone(), k.clone(), v.clone(), visible);
-        compare!(self, "attention", fused, plain, q, k, v)
+        let attention = match body {
+            Body::Used => ops::attention,
+            Body::Plain => plain::attention,
+        };
+        with_gradients!(self, attention(q.clone(), k.clone(), v.clone(), visible), q, k, v)
     }
 
-    fn convolution(&self) -> SelfCheck {
-        let (x, weight, visible) = (self.leaf([1, 70, 24], 18), self.leaf([24, 1, 4], 19), self.sight(70));
-        let fused = ops::causal_convolution(x.clone(), weight.clone(), visible.clone());
-        compare!(self, "convolution", fused, plain::causal_convolution(x.clone(), weight.clone(), visible), x, weight)
+    fn convolution(&self, body: Body) -> Vec<Vec<f32>> {
+        let (x, weight) = (self.leaf([1, 70, 24], 18), self.leaf([24, 1, 4], 19));
+        let convolution = match body {
+            Body::Used => ops::causal_convolution,
+            Body::Plain => plain::causal_convolution,
+        };
+        with_gradients!(self, convolution(x.clone(), weight.clone(), self.sight(70)), x, weight)
     }
 
-    fn delta_rule(&self) -> SelfCheck {
+    fn delta_rule(&self, body: Body) -> Vec<Vec<f32>> {
         let unit = |seed| {
             let x = self.constant([1, 70, 2, 8], seed);
             (x.clone() / x.square().sum_dim(3).sqrt()).detach().require_grad()
@@ -233,20 +254,26 @@ impl On {
             beta: beta.clone(),
             visible: self.sight(70),
         };
-        let fused = ops::delta_rule(inputs.clone());
-        compare!(self, "delta rule", fused, plain::delta_rule(inputs), q, k, v, log_decay, beta)
+        let rule = match body {
+            Body::Used => ops::delta_rule,
+            Body::Plain => plain::delta_rule,
+        };
+        with_gradients!(self, rule(inputs), q, k, v, log_decay, beta)
     }
 
-    fn experts(&self) -> SelfCheck {
+    fn experts(&self, body: Body) -> Vec<Vec<f32>> {
         let (x, weights) = (self.leaf([1, 75, 20], 25), self.leaf([1, 75, 2], 26));
         let (gate_up, down) = (self.leaf([6, 24, 20], 27), self.leaf([6, 20, 12], 28));
         let choices: Tensor<3, Int> = self.integers((0..150).map(|at| (at / 2 * 5 + at % 2) % 6).collect(), [1, 75, 2]);
-        let fused = ops::experts(x.clone(), gate_up.clone(), down.clone(), weights.clone(), choices.clone());
-        let plain = plain::experts(x.clone(), gate_up.clone(), down.clone(), weights.clone(), choices);
-        compare!(self, "experts", fused, plain, x, gate_up, down, weights)
+        let experts = match body {
+            Body::Used => ops::experts,
+            Body::Plain => plain::experts,
+        };
+        let output = experts(x.clone(), gate_up.clone(), down.clone(), weights.clone(), choices);
+        with_gradients!(self, output, x, gate_up, down, weights)
     }
 
-    fn cross_entropy(&self) -> SelfCheck {
+    fn cross_entropy(&self, body: Body) -> Vec<Vec<f32>> {
         let (rows, vocabulary) = (300, 403);
         let (hidden, weight) = (self.leaf([rows, 48], 29), self.leaf([vocabulary, 48], 30));
         let row_weight = |row: usize| if row.is_multiple_of(3) { 0.0 } else { 0.01 };
@@ -255,29 +282,41 @@ impl On {
             weights: self.of((0..rows).map(row_weight).collect(), [rows]).inner(),
             temperature: 0.7,
         };
-        let fused = ops::linear_cross_entropy(hidden.clone(), weight.clone(), targets.clone()).total;
-        let plain = plain::linear_cross_entropy(hidden.clone(), weight.clone(), targets).total;
-        compare!(self, "projection and cross entropy", fused, plain, hidden, weight)
+        let (loss, statistics): (LossBody, StatisticsBody) = match body {
+            Body::Used => (ops::linear_cross_entropy, ops::row_statistics),
+            Body::Plain => (plain::linear_cross_entropy, plain::row_statistics),
+        };
+        let of_rows = statistics(hidden.clone(), weight.clone(), targets.clone());
+        let loss = loss(hidden.clone(), weight.clone(), targets);
+        let mut found = with_gradients!(self, loss.total, hidden, weight);
+        found.extend([on_host(loss.nll), on_host(of_rows)]);
+        found
     }
 }
+
+type LossBody = fn(Tensor<2>, Tensor<2>, RowTargets) -> RowLoss;
+type StatisticsBody = fn(Tensor<2>, Tensor<2>, RowTargets) -> Tensor<2>;
 
 #[cfg(test)]
 mod tests {
     use burn::tensor::{Device, Tensor, TensorData};
 
     use super::{SelfCheck, error_of, self_test};
+    use crate::Products;
 
     #[test]
     fn the_cpu_passes_its_self_test() {
-        for check in self_test(&Device::flex()) {
-            assert!(check.passes(), "{check:?}");
+        let cpu = Device::flex();
+        for check in self_test(&cpu, &cpu) {
+            assert!(check.passes(Products::Single), "{check:?}");
         }
     }
 
     #[test]
     fn a_wrong_number_and_none_at_all_do_not_pass() {
         let found = |values: [f32; 2]| Tensor::<1>::from_data(TensorData::new(values.to_vec(), [2]), &Device::flex());
-        let passes = |values| SelfCheck { name: "", error: error_of(found(values), &[1.0, 200.0]) }.passes();
+        let passes =
+            |values| SelfCheck { name: "", error: error_of(found(values), &[1.0, 200.0]) }.passes(Products::Single);
         assert!(passes([1.0, 200.0]) && passes([1.001, 200.0]));
         assert!(!passes([1.0, 200.1]) && !passes([f32::NAN, 200.0]) && !passes([1.0, f32::INFINITY]));
     }

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use serde::Serialize;
 use serde_json::Value;
-use worldloom_model::self_test;
+use worldloom_model::{Products, self_test};
 
 use crate::device::open_device;
 use crate::machine;
@@ -88,11 +88,12 @@ pub(super) fn doctor(matches: &ArgMatches) -> Result<()> {
 }
 
 fn look(endpoints: Vec<Reached>) -> Result<Findings> {
-    let tested = self_test(&open_device()).into_iter().map(|check| Tested {
+    let cpu = open_device();
+    let tested = self_test(&cpu, &cpu).into_iter().map(|check| Tested {
         device: "cpu",
         operation: check.name,
         error: check.error,
-        passes: check.passes(),
+        passes: check.passes(Products::Single),
     });
     let mut findings = Findings {
         version: env!("CARGO_PKG_VERSION"),

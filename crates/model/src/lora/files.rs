@@ -37,7 +37,7 @@ impl Decoder {
         let lora = self.lora.as_ref().expect("only a decoder with adapters has any to save");
         fs_err::create_dir_all(dir)?;
         let mut tensors: Vec<(String, Vec<usize>)> = Vec::new();
-        self.for_each_trained(&mut |name, shape, _| tensors.extend(peft_tensors(name, shape)));
+        self.for_each_trained_shape(&mut |name, shape| tensors.extend(peft_tensors(name, shape)));
         let placed: Vec<Placed<'_>> =
             tensors.iter().map(|(name, shape)| Placed::numbers(name, shape, SaveDType::F32)).collect();
         let mut files = Files::create_one(&dir.join(WEIGHTS), &placed)?;

@@ -2,7 +2,7 @@
 //!
 //! [`Kernels`] is what a backend computes, forward and backward. [`DecoderOps`] is what the graph calls; `autodiff` has
 //! one backward pass for every backend that has the kernels. [`plain`] says the same with burn's own operations: the
-//! reference that the tests compare with.
+//! reference that the tests compare with, and what a device without kernels of ours computes ([`has_kernels`]).
 
 mod autodiff;
 mod flex;
@@ -11,8 +11,13 @@ pub mod plain;
 
 pub use kernels::{DecoderOps, Kernels};
 
-use burn::backend::Dispatch;
-use burn::tensor::{DType, Int, Tensor};
+use burn::backend::{Dispatch, DispatchDevice};
+use burn::tensor::{DType, Device, Int, Tensor};
+
+/// Whether a device has our kernels: the CPU does. On another one the [`plain`] bodies compute.
+pub fn has_kernels(device: &Device) -> bool {
+    matches!(device.clone().inner().as_dispatch(), DispatchDevice::Flex(_))
+}
 
 /// The border: burn does not look at types, and what happens with another one depends on the device.
 pub(crate) fn assert_single<const N: usize>(operation: &str, tensors: [(&str, DType); N]) {
@@ -85,6 +90,9 @@ pub struct RowLoss {
 /// - output: `[batch, seq, hidden]`
 pub fn embedding(weight: Tensor<2>, tokens: Tensor<2, Int>) -> Tensor<3> {
     assert_weight("embedding", &weight);
+    if !has_kernels(&weight.device()) {
+        return plain::embedding(weight, tokens);
+    }
     Tensor::from_dispatch(<Dispatch as DecoderOps>::embedding(weight.into_dispatch(), tokens.into_dispatch()))
 }
 
@@ -99,6 +107,9 @@ pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>) -> Tensor<D> {
     assert_eq!(inputs, columns, "linear: inputs of {inputs}, weight of {columns} columns");
     assert_single("linear", [("x", x.dtype())]);
     assert_weight("linear", &weight);
+    if !has_kernels(&x.device()) {
+        return plain::linear(x, weight);
+    }
     Tensor::from_dispatch(<Dispatch as DecoderOps>::linear(x.into_dispatch(), weight.into_dispatch()))
 }
 
@@ -112,6 +123,9 @@ pub fn rms_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, eps: f32) -> Te
     let (width, [weights]) = (x.dims()[D - 1], weight.dims());
     assert_eq!(width, weights, "rms_norm: rows of {width}, weight of {weights}");
     assert_single("rms_norm", [("x", x.dtype()), ("the weight", weight.dtype())]);
+    if !has_kernels(&x.device()) {
+        return plain::rms_norm(x, weight, eps);
+    }
     Tensor::from_dispatch(<Dispatch as DecoderOps>::rms_norm(x.into_dispatch(), weight.into_dispatch(), eps))
 }
 
@@ -123,6 +137,9 @@ pub fn rms_norm<const D: usize>(x: Tensor<D>, weight: Tensor<1>, eps: f32) -> Te
 pub fn norm_rotary(x: Tensor<4>, weight: Tensor<1>, rotary: &RotaryTables, eps: f32) -> Tensor<4> {
     let RotaryTables { cos, sin, positions } = rotary.clone();
     assert_single("norm_rotary", [("x", x.dtype()), ("the weight", weight.dtype()), ("cos", cos.dtype())]);
+    if !has_kernels(&x.device()) {
+        return plain::norm_rotary(x, weight, rotary, eps);
+    }
     Tensor::from_dispatch(<Dispatch as DecoderOps>::norm_rotary(
         x.into_dispatch(),
         weight.into_dispatch(),
@@ -142,6 +159,9 @@ pub fn norm_rotary(x: Tensor<4>, weight: Tensor<1>, rotary: &RotaryTables, eps: 
 pub fn rotary(x: Tensor<4>, rotary: &RotaryTables) -> Tensor<4> {
     let RotaryTables { cos, sin, positions } = rotary.clone();
     assert_single("rotary", [("x", x.dtype()), ("cos", cos.dtype()), ("sin", sin.dtype())]);
+    if !has_kernels(&x.device()) {
+        return plain::rotary(x, rotary);
+    }
     Tensor::from_dispatch(<Dispatch as DecoderOps>::rotary(
         x.into_dispatch(),
         cos.into_dispatch(),
@@ -158,6 +178,9 @@ pub fn rotary(x: Tensor<4>, rotary: &RotaryTables) -> Tensor<4> {
 pub fn swiglu<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Tensor<D> {
     assert_eq!(gate.dims(), up.dims(), "swiglu: gate and up differ in shape");
     assert_single("swiglu", [("gate", gate.dtype()), ("up", up.dtype())]);
+    if !has_kernels(&gate.device()) {
+        return plain::swiglu(gate, up);
+    }
     Tensor::from_dispatch(<Dispatch as DecoderOps>::swiglu(gate.into_dispatch(), up.into_dispatch()))
 }
 
@@ -172,6 +195,9 @@ pub fn swiglu<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Tensor<D> {
 /// - `visible`: `[batch, seq, 3]`
 pub fn attention(q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, visible: Tensor<3, Int>) -> Tensor<4> {
     assert_single("attention", [("q", q.dtype()), ("k", k.dtype()), ("v", v.dtype())]);
+    if !has_kernels(&q.device()) {
+        return plain::attention(q, k, v, visible);
+    }
     Tensor::from_dispatch(<Dispatch as DecoderOps>::attention(
         q.into_dispatch(),
         k.into_dispatch(),
@@ -199,6 +225,9 @@ pub fn experts(
     assert_single("experts", [("x", x.dtype()), ("weights", weights.dtype())]);
     assert_weight("experts", &gate_up);
     assert_weight("experts", &down);
+    if !has_kernels(&x.device()) {
+        return plain::experts(x, gate_up, down, weights, choices);
+    }
     Tensor::from_dispatch(<Dispatch as DecoderOps>::experts(
         x.into_dispatch(),
         gate_up.into_dispatch(),
@@ -220,6 +249,9 @@ pub fn causal_convolution(x: Tensor<3>, weight: Tensor<3>, visible: Tensor<3, In
     let ([_, _, channels], [filters, _, _]) = (x.dims(), weight.dims());
     assert_eq!(channels, filters, "causal_convolution: one filter per channel");
     assert_single("causal_convolution", [("x", x.dtype()), ("the weight", weight.dtype())]);
+    if !has_kernels(&x.device()) {
+        return plain::causal_convolution(x, weight, visible);
+    }
     Tensor::from_dispatch(<Dispatch as DecoderOps>::causal_convolution(
         x.into_dispatch(),
         weight.into_dispatch(),
@@ -237,6 +269,9 @@ pub fn delta_rule(inputs: DeltaInputs) -> Tensor<4> {
     let DeltaInputs { q, k, v, log_decay, beta, visible } = inputs;
     assert_single("delta_rule", [("q", q.dtype()), ("k", k.dtype()), ("v", v.dtype())]);
     assert_single("delta_rule", [("log_decay", log_decay.dtype()), ("beta", beta.dtype())]);
+    if !has_kernels(&q.device()) {
+        return plain::delta_rule(DeltaInputs { q, k, v, log_decay, beta, visible });
+    }
     Tensor::from_dispatch(<Dispatch as DecoderOps>::delta_rule(
         q.into_dispatch(),
         k.into_dispatch(),
@@ -258,6 +293,9 @@ pub fn delta_rule(inputs: DeltaInputs) -> Tensor<4> {
 pub fn linear_cross_entropy(hidden: Tensor<2>, weight: Tensor<2>, targets: RowTargets) -> RowLoss {
     let [rows, _] = hidden.dims();
     assert_rows("linear_cross_entropy", &hidden, &weight, &targets);
+    if !has_kernels(&hidden.device()) {
+        return plain::linear_cross_entropy(hidden, weight, targets);
+    }
     let total_then_rows: Tensor<1> = Tensor::from_dispatch(<Dispatch as DecoderOps>::linear_cross_entropy(
         hidden.into_dispatch(),
         weight.into_dispatch(),
@@ -277,6 +315,9 @@ pub fn linear_cross_entropy(hidden: Tensor<2>, weight: Tensor<2>, targets: RowTa
 /// - output: `[rows, 3]`
 pub fn row_statistics(hidden: Tensor<2>, weight: Tensor<2>, targets: RowTargets) -> Tensor<2> {
     assert_rows("row_statistics", &hidden, &weight, &targets);
+    if !has_kernels(&hidden.device()) {
+        return plain::row_statistics(hidden, weight, targets);
+    }
     let statistics: Tensor<2> = Tensor::from_dispatch(<Dispatch as DecoderOps>::row_statistics(
         hidden.into_dispatch(),
         weight.into_dispatch(),

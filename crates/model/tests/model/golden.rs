@@ -1,9 +1,10 @@
 //! Logits, losses and every gradient of the reference implementation (`tests/golden`), within the tolerances that its
 //! README states for float32: dense and MoE, logits 1e-4 and each gradient 1e-4 in relative norm; hybrids 2e-3 for both,
-//! because their gated norm divides by a small root mean square.
+//! because their gated norm divides by a small root mean square. The program's suite `device` runs the same on other devices.
 
+use crate::device::{device, is_taken, tolerance};
 use crate::support::{Golden, golden_dir, largest_difference, relative_norm, small_config};
-use burn::tensor::{Device, Int, Tensor};
+use burn::tensor::{Int, Tensor};
 use std::collections::BTreeSet;
 use worldloom_kernels::decode::rotary_angles;
 use worldloom_model::generate::{Generator, Request, Sampling};
@@ -20,6 +21,12 @@ const CASES: [(&str, f32); 8] = [
     ("qwen3_5-dense", 2e-3),
     ("qwen3_5-moe", 2e-3),
 ];
+
+/// Those that are computed on the device of this suite.
+fn cases() -> impl Iterator<Item = (&'static str, f32)> {
+    let taken = CASES.into_iter().filter(|(case, _)| is_taken(case));
+    taken.map(|(case, on_cpu)| (case, tolerance(on_cpu)))
+}
 
 /// Targets and weights of labels that are not shifted: position `t` predicts label `t + 1`, −100 does not count.
 fn shifted(labels: &[i32], seq: usize) -> (Vec<u32>, Vec<f32>) {
@@ -70,9 +77,9 @@ fn published_parts<'a>(name: &str, gradient: &'a [f32], names: &BTreeSet<String>
 
 #[test]
 fn logits_loss_and_every_gradient_equal_the_reference() {
-    for (case, tolerance) in CASES {
+    for (case, tolerance) in cases() {
         let golden = Golden::open(case, "golden.safetensors");
-        let device = Device::flex().autodiff();
+        let device = device().autodiff();
         let (decoder, _) = load(&golden_dir(case), &device).unwrap();
         let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
         let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
@@ -100,9 +107,9 @@ fn logits_loss_and_every_gradient_equal_the_reference() {
 
 #[test]
 fn hidden_states_after_every_block_equal_the_reference() {
-    for (case, tolerance) in CASES {
+    for (case, tolerance) in cases() {
         let golden = Golden::open(case, "golden.safetensors");
-        let device = Device::flex();
+        let device = device();
         let (decoder, _) = load(&golden_dir(case), &device).unwrap();
         let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
         let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
@@ -129,9 +136,9 @@ fn check_hidden(case: &str, decoder: &Decoder, golden: &Golden, tokens: Tensor<2
 
 #[test]
 fn packed_documents_have_the_logits_and_gradients_of_each_alone() {
-    for (case, tolerance) in CASES {
+    for (case, tolerance) in cases() {
         let golden = Golden::open(case, "packed.safetensors");
-        let device = Device::flex().autodiff();
+        let device = device().autodiff();
         let (decoder, _) = load(&golden_dir(case), &device).unwrap();
         let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
         let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
@@ -154,9 +161,9 @@ fn packed_documents_have_the_logits_and_gradients_of_each_alone() {
 
 #[test]
 fn left_padding_changes_nothing() {
-    for (case, tolerance) in CASES {
+    for (case, tolerance) in cases() {
         let golden = Golden::open(case, "padded.safetensors");
-        let device = Device::flex();
+        let device = device();
         let (decoder, config) = load(&golden_dir(case), &device).unwrap();
         let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
         let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
@@ -175,9 +182,9 @@ fn left_padding_changes_nothing() {
 
 #[test]
 fn greedy_continuation_by_full_passes_equals_the_reference_cache() {
-    for (case, tolerance) in CASES {
+    for (case, tolerance) in cases() {
         let golden = Golden::open(case, "decode.safetensors");
-        let device = Device::flex();
+        let device = device();
         let (decoder, config) = load(&golden_dir(case), &device).unwrap();
         let mut tokens = golden.tokens("prompt_ids");
         let expected = golden.floats("logits");
@@ -198,7 +205,7 @@ fn greedy_continuation_by_full_passes_equals_the_reference_cache() {
 #[test]
 fn token_log_probs_are_the_negative_losses_and_follow_the_temperature() {
     let golden = Golden::open("qwen3-tied", "golden.safetensors");
-    let device = Device::flex().autodiff();
+    let device = device().autodiff();
     let (decoder, config) = load(&golden_dir("qwen3-tied"), &device).unwrap();
     let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
     let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
@@ -221,7 +228,7 @@ fn token_log_probs_are_the_negative_losses_and_follow_the_temperature() {
 fn routers_say_what_the_reference_says_and_balance_as_it_does() {
     for (case, tolerance) in cases_with_experts() {
         let golden = Golden::open(case, "golden.safetensors");
-        let device = Device::flex();
+        let device = device();
         let (decoder, config) = load(&golden_dir(case), &device).unwrap();
         let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
         let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
@@ -264,7 +271,7 @@ fn routers_say_what_the_reference_says_and_balance_as_it_does() {
 
 fn cases_with_experts() -> impl Iterator<Item = (&'static str, f32)> {
     let has_experts = |case: &str| case.contains("moe") || case.contains("next");
-    CASES.into_iter().filter(move |(case, _)| has_experts(case))
+    cases().filter(move |(case, _)| has_experts(case))
 }
 
 #[test]
@@ -272,7 +279,7 @@ fn gradients_of_the_loss_with_the_routers_balance_equal_the_reference() {
     let mut checked = 0;
     for (case, tolerance) in cases_with_experts() {
         let golden = Golden::open(case, "golden.safetensors");
-        let device = Device::flex().autodiff();
+        let device = device().autodiff();
         let (decoder, _) = load(&golden_dir(case), &device).unwrap();
         let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
         let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
@@ -302,7 +309,7 @@ fn gradients_of_the_loss_with_the_routers_balance_equal_the_reference() {
 #[test]
 fn the_text_part_of_a_vision_language_checkpoint_is_the_text_model() {
     let golden = Golden::open("qwen3_5-moe-vl", "golden.safetensors");
-    let device = Device::flex();
+    let device = device();
     let (decoder, config) = load(&golden_dir("qwen3_5-moe-vl"), &device).unwrap();
     assert_eq!(config.outer.as_ref().unwrap()["model_type"], "qwen3_5_moe");
     let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
@@ -317,12 +324,12 @@ fn rotary_tables_equal_the_reference_up_to_position_262143() {
     let golden = Golden::open("rope", "tables.safetensors");
     let positions = golden.tokens("positions");
     assert_eq!(positions.last(), Some(&262_143));
-    let layout = Layout::new(&positions, &vec![0; positions.len()], 1, positions.len(), &Device::flex());
+    let layout = Layout::new(&positions, &vec![0; positions.len()], 1, positions.len(), &device());
     for (case, head_dim, rope_theta) in
         [("qwen3", 128, 1e6), ("qwen3_5", 64, 1e7), ("smollm2", 64, 1e5), ("qwen3-tied", 16, 1e6)]
     {
         let config = ModelConfig { head_dim, rope_theta, ..small_config(true) };
-        let rotary = Decoder::init(&config, 1, &Device::flex()).rotary(&layout);
+        let rotary = Decoder::init(&config, 1, &device()).rotary(&layout);
         for (name, table) in [("cos", rotary.cos), ("sin", rotary.sin)] {
             let found: Vec<f32> = table.into_data().iter::<f32>().collect();
             let error = largest_difference(&found, &golden.floats(&format!("{case}.{name}")));
@@ -345,7 +352,7 @@ fn rotary_tables_equal_the_reference_up_to_position_262143() {
 
 #[test]
 fn a_llama_that_was_really_trained_has_the_numbers_of_the_reference_and_tells_its_story() {
-    let (golden, device) = (Golden::open("stories260k", "golden.safetensors"), Device::flex().autodiff());
+    let (golden, device) = (Golden::open("stories260k", "golden.safetensors"), device().autodiff());
     let (decoder, config) = load(&golden_dir("stories260k"), &device).unwrap();
     let [batch, seq] = golden.shape("input_ids").try_into().unwrap();
     let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);

@@ -4,6 +4,7 @@
 mod checkpoints;
 mod config;
 mod copying;
+mod device;
 mod generation;
 mod gguf;
 mod golden;

@@ -140,7 +140,7 @@ impl OptimizerConfig {
     /// Refuses a group that names no parameter, such as one of another family.
     pub(crate) fn check_groups(&self, decoder: &Decoder) -> Result<()> {
         let mut paths = Vec::new();
-        decoder.for_each_trained(&mut |path, _, _| paths.push(path.to_string()));
+        decoder.for_each_trained_shape(&mut |path, _| paths.push(path.to_string()));
         for part in self.groups.iter().flat_map(|group| &group.paths) {
             if !paths.iter().any(|path| path.contains(part.as_str())) {
                 let example = paths.first().map_or("", String::as_str);

@@ -76,8 +76,8 @@ impl Optimizer {
     /// Moments of zero for every parameter that training changes.
     pub fn new(config: &OptimizerConfig, decoder: &Decoder) -> Self {
         let mut moments = BTreeMap::new();
-        decoder.for_each_trained(&mut |path, shape, values| {
-            let zeros = vec![0.0; values.len()];
+        decoder.for_each_trained_shape(&mut |path, shape| {
+            let zeros = vec![0.0; shape.iter().product()];
             let of_path = match config.muon_of(path, shape) {
                 Some(_) => Moments::Muon { momentum: zeros, matrices: Matrices::of(shape) },
                 None => Moments::AdamW { first: zeros.clone(), second: zeros },
