@@ -1,5 +1,6 @@
 //! What a run takes of the machine's memory: counted beforehand, and as the system has it.
 
+use burn::tensor::Device;
 use serde::Serialize;
 use worldloom_model::TrainingMemory;
 
@@ -21,4 +22,9 @@ pub(crate) fn resident_bytes() -> Option<u64> {
     let text = fs_err::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split_whitespace().nth(1)?.parse().ok()?;
     Some(pages * PAGE)
+}
+
+/// Bytes that burn's pool holds on the device, where it has one.
+pub(crate) fn device_bytes(device: &Device) -> Option<u64> {
+    device.memory_pool_usage().map(|usage| usage.bytes_reserved)
 }

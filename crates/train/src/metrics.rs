@@ -36,6 +36,9 @@ pub struct StepClock {
     /// Resident bytes of the process, where the system says.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
+    /// Bytes that burn's pool holds on a device that is not the CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_bytes: Option<u64>,
 }
 
 /// One step of a supervised stage.

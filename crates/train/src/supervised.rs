@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::guard::{GuardConfig, Recent};
 use crate::lanes::{check_lanes, is_one, one};
 use crate::learner::Place;
-use crate::memory::{Memory, resident_bytes};
+use crate::memory::{Memory, device_bytes, resident_bytes};
 use crate::metrics::{Control, RouterMetrics, StartInfo, StepClock, StepMetrics};
 use crate::optimizer::OptimizerConfig;
 use crate::plan::{Curriculum, Plan, read};
@@ -300,7 +300,12 @@ fn train_step(config: &StageConfig, run: &mut Run, plan: &Plan, data: &Data) -> 
         flags: Vec::new(),
         validation_loss: None,
         validation: None,
-        clock: StepClock { seconds, tokens_per_s: tokens as f64 / seconds, memory_bytes: resident_bytes() },
+        clock: StepClock {
+            seconds,
+            tokens_per_s: tokens as f64 / seconds,
+            memory_bytes: resident_bytes(),
+            device_bytes: device_bytes(&run.learner.device),
+        },
         row_numbers: numbers,
     })
 }

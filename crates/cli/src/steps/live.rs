@@ -245,7 +245,7 @@ mod tests {
             flags: Vec::new(),
             validation_loss: None,
             validation: None,
-            clock: StepClock { seconds: 0.5, tokens_per_s: 200.0, memory_bytes: Some(3 << 30) },
+            clock: StepClock { seconds: 0.5, tokens_per_s: 200.0, memory_bytes: Some(3 << 30), device_bytes: None },
             row_numbers: Vec::new(),
         }
     }

@@ -15,7 +15,7 @@ use worldloom_train::{
 pub(crate) const VOCABULARY: u32 = 24;
 
 pub(crate) fn device() -> Device {
-    Device::flex().autodiff()
+    crate::device::device().autodiff()
 }
 
 pub(crate) fn model_config() -> ModelConfig {

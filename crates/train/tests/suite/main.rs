@@ -5,6 +5,7 @@
 mod adamw;
 mod chaos;
 mod common;
+mod device;
 mod guards;
 mod keeping;
 mod laws;
