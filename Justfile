@@ -16,6 +16,19 @@ ci:
 test:
     cargo nextest run --release
 
+# Every family's golden numbers, the optimizer, the stages and 300 steps on the first device of wgpu.
+test-wgpu:
+    WORLDLOOM_DEVICE_TESTS=all cargo test --release --features wgpu --test device
+    WORLDLOOM_DEVICE_TESTS=all cargo test --release --features wgpu --test program trains_on_a_device
+
+# The program for NVIDIA cards; without access to GitHub its LLVM comes from PyPI. No card is needed to build it.
+cuda-build:
+    bash bench/cuda-build
+
+# Needs an NVIDIA card: goldens, one step of each stage in bfloat16, speed; writes gpu-check.json.
+gpu-check:
+    bash bench/gpu-check
+
 # A short training killed at 100 random moments ends with the bytes of a straight one (5 in every test run).
 chaos:
     WORLDLOOM_CHAOS_KILLS=100 cargo test --release --test suite chaos -- --nocapture

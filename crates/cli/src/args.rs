@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Arg, ArgAction, Command, value_parser};
 use worldloom_record::terminal::Axis;
 
+use crate::device::Place;
 use crate::steps::{STEPS, Step};
 
 const AFTER: &str = "\
@@ -28,6 +29,14 @@ pub(crate) fn command() -> Command {
                 .global(true)
                 .action(ArgAction::Count)
                 .help("Log more (-vv: all)"),
+        )
+        .arg(
+            Arg::new("device")
+                .long("device")
+                .value_name("PLACE")
+                .global(true)
+                .value_parser(|text: &str| text.parse::<Place>())
+                .help("Where trainings compute: cpu (the default), wgpu, wgpu:1, vulkan, metal, cuda, cuda:1"),
         )
         .subcommand(run())
         .subcommand(plan())

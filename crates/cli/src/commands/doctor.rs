@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use burn::tensor::Device;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use serde::Serialize;
 use serde_json::Value;
-use worldloom_model::{Products, self_test};
+use worldloom_model::self_test;
 
-use crate::device::open_device;
+use super::parity::{self, Apart, apart_from_cpu};
+use crate::device::{BackEnd, Limits, Place, cpu};
 use crate::machine;
 use crate::pipeline::{Missing, Pipeline, plan};
 use crate::progress::{grouped, size};
@@ -31,6 +33,12 @@ pub(crate) fn command() -> Command {
                 .help("Pipeline file whose endpoints (judges, teachers) are to be reached"),
         )
         .arg(Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print it as JSON"))
+        .arg(
+            Arg::new("parity")
+                .long("parity")
+                .action(ArgAction::SetTrue)
+                .help("Also train small models on every device, and tell how far it is from the CPU"),
+        )
 }
 
 /// What was found.
@@ -38,6 +46,7 @@ pub(crate) fn command() -> Command {
 struct Findings {
     version: &'static str,
     devices_built_in: Vec<&'static str>,
+    devices: Vec<Listed>,
     processor: Option<String>,
     threads: usize,
     instruction_sets: BTreeMap<&'static str, bool>,
@@ -45,15 +54,28 @@ struct Findings {
     memory_available: Option<u64>,
     disk_free: u64,
     self_tests: Vec<Tested>,
+    /// Empty unless asked for.
+    parity: Vec<Apart>,
     endpoints: Vec<Reached>,
     /// What is broken; empty: nothing that is needed.
     faults: Vec<String>,
 }
 
+/// A device that is there.
+#[derive(Debug, Serialize)]
+struct Listed {
+    /// How it is named in `--device`.
+    place: String,
+    name: String,
+    largest_buffer: Option<u64>,
+    workgroups: Option<u32>,
+    holds_bf16: bool,
+}
+
 /// One operation on one device.
 #[derive(Debug, Serialize)]
 struct Tested {
-    device: &'static str,
+    device: String,
     operation: &'static str,
     error: f32,
     passes: bool,
@@ -75,7 +97,8 @@ pub(super) fn doctor(matches: &ArgMatches) -> Result<()> {
         None => Vec::new(),
     };
     let started = Instant::now();
-    let findings = look(endpoints)?;
+    let chosen = matches.get_one::<Place>("device").copied();
+    let findings = look(endpoints, chosen, matches.get_flag("parity"))?;
     if matches.get_flag("json") {
         println!("{}", serde_json::to_string_pretty(&findings)?);
     } else {
@@ -87,29 +110,64 @@ pub(super) fn doctor(matches: &ArgMatches) -> Result<()> {
     }
 }
 
-fn look(endpoints: Vec<Reached>) -> Result<Findings> {
-    let cpu = open_device();
-    let tested = self_test(&cpu, &cpu).into_iter().map(|check| Tested {
-        device: "cpu",
-        operation: check.name,
-        error: check.error,
-        passes: check.passes(Products::Single),
-    });
+/// Everything that is there, or one device and the CPU.
+fn look(endpoints: Vec<Reached>, chosen: Option<Place>, parity: bool) -> Result<Findings> {
+    let mut devices = vec![(Place::CPU, cpu())];
+    match chosen {
+        Some(place) if place.is_cpu() => {}
+        Some(place) => devices.push((place, place.find()?)),
+        None => devices.extend(others()),
+    }
+    let mut apart = Vec::new();
+    if parity {
+        for (place, device) in &devices[1..] {
+            apart.extend(apart_from_cpu(*place, device)?);
+        }
+    }
     let mut findings = Findings {
         version: env!("CARGO_PKG_VERSION"),
-        devices_built_in: vec!["cpu"],
+        devices_built_in: BackEnd::ALL.into_iter().filter(|it| it.is_built_in()).map(BackEnd::name).collect(),
+        devices: devices.iter().map(|(place, device)| list_device(*place, device)).collect(),
         processor: machine::processor(),
         threads: std::thread::available_parallelism().map_or(1, usize::from),
         instruction_sets: machine::instruction_sets().into_iter().collect(),
         memory_total: machine::total_bytes(),
         memory_available: machine::available_bytes(),
         disk_free: machine::free_bytes(Path::new("."))?,
-        self_tests: tested.collect(),
+        self_tests: devices.iter().flat_map(|(place, device)| tested(*place, device)).collect(),
+        parity: apart,
         endpoints,
         faults: Vec::new(),
     };
     findings.faults = faults(&findings);
     Ok(findings)
+}
+
+/// All devices but the CPU.
+fn others() -> impl Iterator<Item = (Place, Device)> {
+    let back_ends = BackEnd::ALL.into_iter().filter(|&back_end| back_end != BackEnd::Cpu);
+    back_ends.flat_map(|back_end| {
+        let numbered = back_end.present().into_iter().enumerate();
+        numbered.map(move |(index, device)| (Place { back_end, index: Some(index) }, device))
+    })
+}
+
+fn list_device(place: Place, device: &Device) -> Listed {
+    let Limits { name, largest_buffer, workgroups, holds_bf16 } = Limits::of(device);
+    Listed { place: place.to_string(), name, largest_buffer, workgroups, holds_bf16 }
+}
+
+fn tested(place: Place, device: &Device) -> Vec<Tested> {
+    let products = place.back_end.products();
+    let checks = self_test(device, &cpu()).into_iter();
+    checks
+        .map(|check| Tested {
+            device: place.to_string(),
+            operation: check.name,
+            error: check.error,
+            passes: check.passes(products),
+        })
+        .collect()
 }
 
 fn faults(findings: &Findings) -> Vec<String> {
@@ -131,7 +189,7 @@ fn faults(findings: &Findings) -> Vec<String> {
 fn endpoints_of(file: &Path) -> Result<Vec<Reached>> {
     let pipeline = Pipeline::read(file, &[])?;
     let mut found = BTreeMap::new();
-    for step in plan(&pipeline, file, Path::new("runs"), Missing::Shown)? {
+    for step in plan(&pipeline, file, Path::new("runs"), Missing::Shown, None)? {
         endpoints(&step.config, &mut |url, key| {
             found.entry((url.to_string(), key.map(String::from))).or_insert_with(|| step.name.clone());
         });
@@ -192,11 +250,22 @@ fn print(findings: &Findings, seconds: f64) {
     let told = |bytes: Option<u64>| bytes.map_or("unknown".to_string(), size);
     line("memory", &format!("{} free of {}", told(findings.memory_available), told(findings.memory_total)));
     line("disk", &format!("{} free here", size(findings.disk_free)));
+    for device in &findings.devices {
+        let buffer = device.largest_buffer.map(|bytes| format!(", buffers up to {}", size(bytes))).unwrap_or_default();
+        let groups =
+            device.workgroups.map(|count| format!(", {} workgroups", grouped(count.into()))).unwrap_or_default();
+        let bf16 = if device.holds_bf16 { "bfloat16" } else { "no bfloat16" };
+        line("device", &format!("{:8} {}{buffer}{groups}, {bf16}", device.place, device.name));
+    }
     line("precision", "weights float32, matrices bfloat16 on request; sums, norms, masters and moments float32");
+    line("", "products on cuda are rounded to TensorFloat-32; everywhere else they are float32");
     println!("self-test: largest error of output and gradients, in units of the largest number ({seconds:.1} s)");
     for test in &findings.self_tests {
         let verdict = if test.passes { "ok" } else { "WRONG" };
-        println!("  {:4} {:30} {:.1e}  {verdict}", test.device, test.operation, test.error);
+        println!("  {:8} {:30} {:.1e}  {verdict}", test.device, test.operation, test.error);
+    }
+    if !findings.parity.is_empty() {
+        parity::print(&findings.parity);
     }
     for endpoint in &findings.endpoints {
         let verdict = endpoint.error.as_deref().unwrap_or("answers");

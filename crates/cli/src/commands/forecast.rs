@@ -9,10 +9,10 @@ use worldloom_schema::Artifact;
 use worldloom_train::rl::RlConfig;
 use worldloom_train::supervised::StageConfig;
 
-use crate::device::open_device;
+use crate::device::cpu;
 use crate::pipeline::Planned;
 use crate::progress::{grouped, size};
-use crate::steps::{model_folder, planned_shape};
+use crate::steps::{model_folder, planned_shape, without_device};
 
 /// Where shapes of published models lie, from the folder of a pipeline: for models that are not fetched yet.
 const SHAPES: &str = "../configs/models";
@@ -27,7 +27,7 @@ pub(super) fn forecast(step: &Planned, planned: &[Planned], base: &Path) -> Resu
 }
 
 fn supervised(step: &Planned, planned: &[Planned], base: &Path) -> Result<Vec<String>> {
-    let config: StageConfig = serde_json::from_value(step.config.clone())?;
+    let config: StageConfig = without_device(&step.config)?;
     let rows = step.inputs.get("rows").map(|input| input.path.clone()).unwrap_or_default();
     let steps = match (config.steps, config.epochs, count_of(&rows, "rows")) {
         (Some(steps), ..) => format!("{} steps of {} rows", grouped(steps), config.rows_per_step),
@@ -82,7 +82,7 @@ struct Passes {
 
 fn memory_line(model: &ModelConfig, lora: Option<&LoraConfig>, passes: Passes, what: &str) -> Result<String> {
     let Passes { tokens, at_once, recompute, precision } = passes;
-    let device = open_device();
+    let device = cpu();
     let memory = training_memory(model, lora, tokens, recompute, precision, &device)?.side_by_side(at_once as u64);
     Ok(format!(
         "memory about {} for {what}: weights {}, gradients {}, moments {}, backward {}{}",

@@ -7,6 +7,7 @@ mod forecast;
 pub(crate) mod horizon;
 mod inspect;
 mod model;
+mod parity;
 mod pipelines;
 mod play;
 mod record;
@@ -27,6 +28,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::args::command;
 use crate::config::UserError;
+use crate::device::Place;
 use crate::signals::Signals;
 use crate::steps::find_step;
 
@@ -53,8 +55,17 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
+/// What `--device` is for.
+const ON_DEVICES: [&str; 4] = ["run", "plan", "train", "doctor"];
+
 fn run(matches: &ArgMatches, stop: &Arc<AtomicBool>) -> Result<()> {
     let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
+    if let Some(place) = matches.get_one::<Place>("device").filter(|place| !place.is_cpu())
+        && !ON_DEVICES.contains(&name)
+    {
+        let error = UserError::new(format!("--device {place}: `{name}` computes on the CPU"));
+        return Err(error.hint("leave it out; `train cpt`, `train sft`, `train rl` and `run` take it").into());
+    }
     match name {
         "run" => pipelines::run_pipeline(matches, stop),
         "plan" => pipelines::print_plan(matches),

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::ArgMatches;
 use worldloom_model::{LoraConfig, ModelSummary, summarise};
 
-use crate::device::open_device;
+use crate::device::cpu;
 use crate::progress::{grouped, size};
 
 /// Tensors that are passed over, of which a person wants to see the names.
@@ -18,7 +18,7 @@ pub(super) fn inspect_model(matches: &ArgMatches) -> Result<()> {
     let rank = number("rank");
     let targets = matches.get_one::<String>("targets").cloned().unwrap_or_default();
     let lora = LoraConfig { rank, alpha: 2.0 * rank as f64, dropout: 0.0, targets };
-    let summary = summarise(&crate::steps::model_folder(&dir), number("context"), &lora, &open_device())?;
+    let summary = summarise(&crate::steps::model_folder(&dir), number("context"), &lora, &cpu())?;
     if matches.get_flag("json") {
         println!("{}", serde_json::to_string_pretty(&summary)?);
     } else {

@@ -5,17 +5,21 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::ArgMatches;
 
 use super::forecast::forecast;
 use crate::config::{UserError, nearest};
 use crate::pipeline::{Missing, Pipeline, Planned, Reason, plan, run};
 use crate::progress::duration;
+use crate::steps::place_of;
 
 pub(super) fn run_pipeline(matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
     let started = Instant::now();
     let (pipeline, planned) = planned(matches, Missing::Refused)?;
+    for step in planned.iter().filter(|step| step.reason.is_some()) {
+        place_of(&step.config)?.find().with_context(|| format!("step `{}`", step.name))?;
+    }
     eprintln!("{}: {} steps{}", pipeline.name, planned.len(), describe(&pipeline));
     let made = run(&planned, stop)?;
     let seconds = duration(started.elapsed().as_secs_f64());
@@ -59,7 +63,7 @@ fn planned(matches: &ArgMatches, missing: Missing) -> Result<(Pipeline, Vec<Plan
     if pipeline.step.is_empty() {
         return Err(UserError::new(format!("`{}` has no steps", file.display())).into());
     }
-    let mut planned = plan(&pipeline, file, runs, missing)?;
+    let mut planned = plan(&pipeline, file, runs, missing, matches.get_one("device").copied())?;
     if let Some(step) = matches.get_one::<String>("until") {
         keep_until(&mut planned, step)?;
     }

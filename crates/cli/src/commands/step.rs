@@ -9,8 +9,9 @@ use clap::ArgMatches;
 use worldloom_schema::Artifact;
 
 use crate::config::{UserError, apply_set, read_toml};
+use crate::device::Place;
 use crate::pipeline::{external, run_step, step_key};
-use crate::steps::{Step, find_step};
+use crate::steps::{Step, find_step, resolve};
 
 pub(super) fn run_command(step: &'static dyn Step, matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
     let step = match matches.try_get_one::<String>("as") {
@@ -36,7 +37,8 @@ pub(super) fn run_command(step: &'static dyn Step, matches: &ArgMatches, stop: &
         apply_set(&mut table, setting)?;
     }
     let origin = file.map_or("config".to_string(), |file| format!("`{}`", file.display()));
-    let config = step.resolve(&table, base, &origin).map_err(|error| match file {
+    let device = matches.get_one::<Place>("device").copied();
+    let config = resolve(step, &table, base, &origin, device).map_err(|error| match file {
         Some(_) => error,
         None => error.context("no --config given, so every key comes from --set"),
     })?;

@@ -9,7 +9,7 @@ use worldloom_world::engine::{Engine, EngineConfig};
 use worldloom_world::{Asked, ChatForm, FormSettings, Limits, Precision, WorldModel};
 
 use crate::config::UserError;
-use crate::device::open_device;
+use crate::device::cpu;
 
 /// Adds the arguments.
 pub(crate) fn model_args(command: Command, model_is_required: bool) -> Command {
@@ -81,7 +81,7 @@ pub(crate) fn start_engine(matches: &ArgMatches, max_waiting: usize) -> Result<E
         Some("bf16") => Precision::BF16,
         _ => Precision::F32,
     };
-    let model = WorldModel::load(&folder, &form, precision, &open_device()).context("load the model")?;
+    let model = WorldModel::load(&folder, &form, precision, &cpu()).context("load the model")?;
     let model = model.with_limits(limits);
     let config = EngineConfig { max_waiting, prefix_tokens: number("prefix-tokens") };
     Engine::start(Arc::new(model), config).context("start the engine")

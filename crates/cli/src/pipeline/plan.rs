@@ -10,7 +10,8 @@ use worldloom_schema::{Artifact, InputRef, hash_file, hash_json};
 
 use super::Pipeline;
 use crate::config::{UserError, merge, nearest, read_toml};
-use crate::steps::{Step, find_step};
+use crate::device::Place;
+use crate::steps::{Step, find_step, resolve};
 
 /// A step with everything resolved.
 pub(crate) struct Planned {
@@ -57,8 +58,14 @@ impl std::fmt::Display for Reason {
     }
 }
 
-/// Resolves all steps of a pipeline.
-pub(crate) fn plan(pipeline: &Pipeline, pipeline_file: &Path, runs: &Path, missing: Missing) -> Result<Vec<Planned>> {
+/// Resolves all steps of a pipeline; `device` is where its trainings compute, in place of their configs' `device`.
+pub(crate) fn plan(
+    pipeline: &Pipeline,
+    pipeline_file: &Path,
+    runs: &Path,
+    missing: Missing,
+    device: Option<Place>,
+) -> Result<Vec<Planned>> {
     let base = pipeline_file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut planned: Vec<Planned> = Vec::new();
     for spec in &pipeline.step {
@@ -69,7 +76,7 @@ pub(crate) fn plan(pipeline: &Pipeline, pipeline_file: &Path, runs: &Path, missi
             None => toml::Table::new(),
         };
         merge(&mut table, spec.config.clone());
-        let config = step.resolve(&table, base, &origin)?;
+        let config = resolve(step, &table, base, &origin, device)?;
         let (mut inputs, mut absent) = (BTreeMap::new(), Vec::new());
         for (role, input) in &spec.inputs {
             check_role(step, role, &origin)?;

@@ -10,7 +10,7 @@ use worldloom_world::evaluate::{self, EvaluateConfig, Inputs, Stage};
 
 use super::{Counts, Role, Step, StepContext, model_folder, rebase, templates_key};
 use crate::config::{UserError, resolved, typed};
-use crate::device::open_device;
+use crate::device::cpu;
 
 /// The checkpoints that can be given, how each was trained to be asked, and whether it went past stages.
 const STAGES: &[(&str, Asked, bool)] = &[
@@ -77,7 +77,7 @@ impl Step for EvaluatePool {
             return Err(error.hint("give at least one of: base, cpt, sft, rl").into());
         }
         let pools = context.input("pools")?;
-        let device = open_device();
+        let device = cpu();
         let inputs = Inputs {
             stages: &stages,
             eval_pool: &pools.join("eval.parquet"),

@@ -10,7 +10,7 @@ use worldloom_render::PromptForm;
 
 use super::labels::stop_tokens;
 use super::{Counts, Role, Step, StepContext, StoredType, copy_tokenizer, model_folder, resolve_as};
-use crate::device::open_device;
+use crate::device::cpu;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -62,7 +62,7 @@ impl Step for Export {
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
         let config: ExportConfig = context.config()?;
-        let device = open_device();
+        let device = cpu();
         let from = model_folder(context.input("model")?);
         let options = SaveOptions {
             max_shard_bytes: config.max_shard_bytes,

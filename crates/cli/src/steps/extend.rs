@@ -7,7 +7,7 @@ use std::path::Path;
 use worldloom_model::NewToken;
 
 use super::{Counts, Role, Step, StepContext, StoredType, copy_tokenizer, model_folder, resolve_as};
-use crate::device::open_device;
+use crate::device::cpu;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,7 +46,7 @@ impl Step for Extend {
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
         let config: ExtendConfig = context.config()?;
-        let (from, device) = (model_folder(context.input("model")?), open_device());
+        let (from, device) = (model_folder(context.input("model")?), cpu());
         copy_tokenizer(&from, &context.out)?;
         let added = worldloom_render::extend_tokenizer(&context.out, &config.tokens).context("extend the tokenizer")?;
         let (decoder, model) = worldloom_model::load(&from, &device)?;

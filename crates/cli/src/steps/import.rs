@@ -9,7 +9,7 @@ use worldloom_model::{Gguf, import_gguf, parameter_shapes};
 use worldloom_render::{GgufVocabulary, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE};
 
 use super::{Counts, Role, Step, StepContext, StoredType, resolve_as};
-use crate::device::open_device;
+use crate::device::cpu;
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,7 +50,7 @@ impl Step for ImportGguf {
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
         let config: ImportConfig = context.config()?;
-        let device = open_device();
+        let device = cpu();
         let gguf = Gguf::open(context.input("gguf")?)?;
         let vocabulary = vocabulary(&gguf);
         let (tokenizer, tokenizer_config) = (vocabulary.tokenizer_json()?, vocabulary.tokenizer_config());

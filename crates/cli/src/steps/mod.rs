@@ -37,6 +37,7 @@ pub(crate) use ingest::store_access;
 pub(crate) use model::planned_shape;
 
 use crate::config::{UserError, nearest};
+use crate::device::Place;
 use crate::progress::Progress;
 
 /// Counts for the manifest and the transcript.
@@ -80,7 +81,7 @@ pub(crate) struct StepContext<'a> {
 impl StepContext<'_> {
     /// The step's config as its own type.
     pub(crate) fn config<T: DeserializeOwned>(&self) -> Result<T> {
-        Ok(serde_json::from_value(self.config.clone())?)
+        without_device(self.config)
     }
 
     /// The folder or file of an input.
@@ -119,6 +120,10 @@ pub(crate) trait Step: Sync {
     }
     /// Whether it resumes in its folder, and so is not written beside it first.
     fn works_in_place(&self) -> bool {
+        false
+    }
+    /// Whether it computes on a device of the user's choice: its config has the key `device`.
+    fn trains(&self) -> bool {
         false
     }
     /// Lines for a person about what a finished run wrote.
@@ -162,6 +167,50 @@ pub(crate) fn find_step(name: &str) -> Result<&'static dyn Step> {
         None => error.hint(format!("steps: {}", names.join(", "))).into(),
     })
 }
+
+/// A step's config with every default in it. Where a training computes is a key of its config unless it is the CPU, so that
+/// its key is another one there; `device` is what the command line says, which wins.
+pub(crate) fn resolve(
+    step: &dyn Step,
+    table: &toml::Table,
+    base: &Path,
+    origin: &str,
+    device: Option<Place>,
+) -> Result<Value> {
+    if !step.trains() {
+        return step.resolve(table, base, origin);
+    }
+    let mut table = table.clone();
+    let written = table.remove(DEVICE).map(|value| match &value {
+        toml::Value::String(text) => text.parse::<Place>(),
+        other => Err(format!("`{other}`, expected a text such as \"wgpu\"")),
+    });
+    let written = written.transpose().map_err(|error| UserError::new(format!("{origin}: `{DEVICE}`: {error}")))?;
+    let place = device.or(written).unwrap_or(Place::CPU);
+    let mut config = step.resolve(&table, base, origin)?;
+    if !place.is_cpu() {
+        config[DEVICE] = json!(place.to_string());
+    }
+    Ok(config)
+}
+
+/// Where a step with this config computes.
+pub(crate) fn place_of(config: &Value) -> Result<Place> {
+    let place = config.get(DEVICE).and_then(Value::as_str).map(str::parse);
+    Ok(place.transpose().map_err(UserError::new)?.unwrap_or(Place::CPU))
+}
+
+/// A step's own part of its config.
+pub(crate) fn without_device<T: DeserializeOwned>(config: &Value) -> Result<T> {
+    let mut config = config.clone();
+    if let Value::Object(keys) = &mut config {
+        keys.remove(DEVICE);
+    }
+    Ok(serde_json::from_value(config)?)
+}
+
+/// The key of trainings that says where they compute.
+const DEVICE: &str = "device";
 
 /// Parses a table as `T` and gives it back as JSON with every default in it.
 fn resolve_as<T: DeserializeOwned + Serialize>(table: &toml::Table, origin: &str) -> Result<Value> {
@@ -242,7 +291,35 @@ const TOKENIZER_FILES: &[&str] = &[
 
 #[cfg(test)]
 mod tests {
-    use super::templates_key;
+    use super::{find_step, place_of, resolve, templates_key, without_device};
+    use crate::device::Place;
+    use std::path::Path;
+
+    #[test]
+    fn where_a_training_computes_is_in_its_config_unless_it_is_the_cpu() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/cpt/smollm2.toml");
+        let table = crate::config::read_toml(&file).unwrap();
+        let step = find_step("train cpt").unwrap();
+        let resolved = |text: &str, device: Option<&str>| {
+            let mut table = table.clone();
+            if !text.is_empty() {
+                crate::config::apply_set(&mut table, &format!("device={text}")).unwrap();
+            }
+            let device = device.map(|device| device.parse::<Place>().unwrap());
+            resolve(step, &table, Path::new("."), "test", device)
+        };
+        let plain = resolved("", None).unwrap();
+        assert_eq!(resolved("cpu", None).unwrap(), plain);
+        assert_eq!(resolved("wgpu", Some("cpu")).unwrap(), plain, "the command line wins");
+        let elsewhere = resolved("", Some("wgpu:1")).unwrap();
+        assert_eq!(elsewhere["device"], "wgpu:1");
+        assert_eq!(place_of(&elsewhere).unwrap().to_string(), "wgpu:1");
+        assert_eq!(without_device::<serde_json::Value>(&elsewhere).unwrap(), plain);
+        assert!(resolved("gpu", None).unwrap_err().to_string().contains("test: `device`: `gpu`, expected cpu"));
+        let other = find_step("curate").unwrap();
+        let table = "device = 'wgpu'".parse().unwrap();
+        assert!(resolve(other, &table, Path::new("."), "test", None).is_err(), "only trainings have it");
+    }
 
     #[test]
     fn a_key_follows_the_texts_of_templates() {

@@ -9,7 +9,7 @@ use worldloom_model::{Decoder, ModelConfig, SaveDType, Start};
 use worldloom_render::Tokenizer;
 
 use super::{Counts, Role, Step, StepContext, copy_tokenizer, resolve_as};
-use crate::device::open_device;
+use crate::device::cpu;
 
 /// The shape of a Qwen3 dense decoder; the vocabulary is the tokenizer's.
 #[derive(Debug, Serialize, Deserialize)]
@@ -119,8 +119,7 @@ impl Step for Init {
         let tokenizer = Tokenizer::open(&folder.join("tokenizer.json"))?;
         let stops = tokenizer.stop_tokens();
         let config = shape.model_config(tokenizer.vocab_size(), stops.first().copied())?;
-        let decoder =
-            Decoder::init_from(&config, shape.seed, shape.start, &open_device()).context("the model's start")?;
+        let decoder = Decoder::init_from(&config, shape.seed, shape.start, &cpu()).context("the model's start")?;
         worldloom_model::save(&decoder, &config, &context.out, SaveDType::F32)?;
         copy_tokenizer(folder, &context.out)?;
         Ok([("parameters".to_string(), decoder.num_parameters() as u64)].into())

@@ -9,17 +9,17 @@ use worldloom_judge::verify::{VERIFIER_FILE, read_verifiers};
 use worldloom_render::Tokenizer;
 use worldloom_schema::{PROMPT_FILE, Prompt, read_table};
 use worldloom_train::loaded_in;
-use worldloom_train::rl::{self, Partners, RlConfig, Sampler};
+use worldloom_train::rl::{self, Partners, RlConfig, RlPrompt, Sampler};
 use worldloom_world::{
     GeneratorSampler, JudgePlace, JudgeScorer, PromptConfig, RemoteConfig, RemoteSampler, ScorerConfig, add_truths,
     open_endpoint_without_cache, rl_prompts, select_prompts,
 };
 
 use super::form::form_of_prompts;
-use super::training::train;
-use super::{Counts, Role, Step, StepContext, model_folder, variable};
+use super::training::{MicroBatch, train};
+use super::{Counts, Role, Step, StepContext, model_folder, variable, without_device};
 use crate::config::{resolved, typed};
-use crate::device::open_device;
+use crate::device::cpu;
 use crate::pipeline::external;
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -73,7 +73,7 @@ impl Step for Rl {
     }
 
     fn external_inputs(&self, config: &Value) -> Result<Value> {
-        let config: StepConfig = serde_json::from_value(config.clone())?;
+        let config: StepConfig = without_device(config)?;
         let ScorerConfig { judge, second, .. } = &config.scorer;
         let second = second.iter().flat_map(|second| second.judge.paths());
         let keys: Result<Vec<String>> =
@@ -82,6 +82,10 @@ impl Step for Rl {
     }
 
     fn works_in_place(&self) -> bool {
+        true
+    }
+
+    fn trains(&self) -> bool {
         true
     }
 
@@ -101,8 +105,9 @@ impl Step for Rl {
             let left_out = add_truths(&mut ids, &prompts, &renderer, config.max_completion_tokens)?;
             tracing::info!(left_out, "true answers that are too long or cannot be written");
         }
+        let micro_batch = largest_micro_batch(&config, &ids);
         let stops = renderer.stop_tokens();
-        let place = JudgePlace { folder: &context.out, key: &variable, device: &open_device() };
+        let place = JudgePlace { folder: &context.out, key: &variable, device: &cpu() };
         let (judge, second) = (scorer.judge.open(&place)?, scorer.second.clone());
         let mut scorer = JudgeScorer::new(scorer, renderer, judge, prompts)?;
         if let Some(second) = second {
@@ -112,7 +117,7 @@ impl Step for Rl {
             scorer = scorer.with_verifiers(read_verifiers(&verifiers.join(VERIFIER_FILE))?);
         }
         let precision = loaded_in(config.precision, config.lora.as_ref());
-        train(context, precision, Some(&form), |job, control| {
+        train(context, precision, Some(&form), micro_batch, |job, control| {
             let (longest, temperature) = (config.max_completion_tokens, config.temperature as f32);
             let mut sampler: Box<dyn Sampler> = match &remote {
                 None => Box::new(GeneratorSampler::new(job.model.clone(), longest, temperature, stops)),
@@ -127,4 +132,11 @@ impl Step for Rl {
             Ok(rl::run(&config, job, &ids, &mut partners, control)?)
         })
     }
+}
+
+fn largest_micro_batch(config: &RlConfig, prompts: &[RlPrompt]) -> MicroBatch {
+    let longest = prompts.iter().map(|prompt| prompt.tokens.len()).max().unwrap_or(0);
+    let completions = if config.share_prompts { config.group_size } else { 1 };
+    let row_tokens = longest + completions * config.max_completion_tokens;
+    MicroBatch { rows: config.rows_per_micro_batch, row_tokens, at_once: config.micro_batches_at_once }
 }

@@ -4,12 +4,13 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde_json::Value;
+use worldloom_schema::Artifact;
 use worldloom_train::supervised::{self, StageConfig};
 use worldloom_train::{Data, loaded_in};
 
 use super::form::form_of_rows;
 use super::labels::{labels, stop_tokens};
-use super::training::train;
+use super::training::{MicroBatch, train};
 use super::{Counts, Role, Step, StepContext, model_folder, resolve_as};
 
 /// Roles of rows beside the first.
@@ -55,6 +56,10 @@ impl Step for Supervised {
         true
     }
 
+    fn trains(&self) -> bool {
+        true
+    }
+
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
         let config: StageConfig = context.config()?;
         let named = MORE_ROWS.iter().filter_map(|role| Some((*role, context.optional(role)?)));
@@ -63,17 +68,30 @@ impl Step for Supervised {
         let rendered: Vec<&Path> =
             all.iter().map(|(_, folder)| *folder).chain(context.optional("validation")).collect();
         let form = form_of_rows(&model, &rendered)?;
-        let mut rows = open_rows(&all)?;
-        rows.stop_tokens = stop_tokens(&model, form.as_ref())?;
+        let mut data = open_rows(&all)?;
+        data.stop_tokens = stop_tokens(&model, form.as_ref())?;
         let mut validation = context.optional("validation").map(Data::open).transpose()?;
         if config.validation.is_some() {
-            validation.as_mut().unwrap_or(&mut rows).labels = labels(&model, &rendered)?;
+            validation.as_mut().unwrap_or(&mut data).labels = labels(&model, &rendered)?;
         }
         let precision = loaded_in(config.precision, config.lora.as_ref());
-        train(context, precision, form.as_ref(), |job, control| {
-            Ok(supervised::run(&config, job, &rows, validation.as_ref(), control)?)
+        let rows = config.rows_per_micro_batch.min(config.rows_per_step);
+        let row_tokens = longest_row(&rendered)?;
+        let micro_batch = MicroBatch { rows, row_tokens, at_once: config.micro_batches_at_once };
+        train(context, precision, form.as_ref(), micro_batch, |job, control| {
+            Ok(supervised::run(&config, job, &data, validation.as_ref(), control)?)
         })
     }
+}
+
+/// Tokens of the longest row that artifacts of `render` may hold.
+fn longest_row(rendered: &[&Path]) -> Result<usize> {
+    let mut longest = 0;
+    for folder in rendered {
+        let manifest = Artifact::open(folder, "rendered")?.manifest;
+        longest = longest.max(manifest.config["row_tokens"].as_u64().unwrap_or(0) as usize);
+    }
+    Ok(longest)
 }
 
 /// Rows of one artifact, or of several by their roles.

@@ -11,7 +11,7 @@ use worldloom_world::traces::{self, TRACE_REPORT_FILE, TraceConfig, TraceInputs,
 
 use super::{Counts, Role, Step, StepContext, rebase, templates_key, variable};
 use crate::config::{resolved, typed};
-use crate::device::open_device;
+use crate::device::cpu;
 use crate::pipeline::external;
 use crate::signals::listen;
 
@@ -69,7 +69,7 @@ impl Step for Trace {
         let config: TraceConfig = context.config()?;
         let pools = context.input("pools")?;
         copy_others(pools, &context.out, &[Pool::Sft])?;
-        let (device, progress) = (open_device(), context.advance());
+        let (device, progress) = (cpu(), context.advance());
         let place = JudgePlace { folder: &context.out, key: &variable, device: &device };
         let pool = pools.join(format!("{}.parquet", Pool::Sft));
         let _listening = listen();
@@ -123,7 +123,7 @@ impl Step for Instruct {
         let config: InstructConfig = context.config()?;
         let pools = context.input("pools")?;
         copy_others(pools, &context.out, &config.pools)?;
-        let (device, progress) = (open_device(), context.advance());
+        let (device, progress) = (cpu(), context.advance());
         let place = JudgePlace { folder: &context.out, key: &variable, device: &device };
         let _listening = listen();
         let inputs = InstructInputs { pools, place: &place, stop: context.stop, progress: &progress };

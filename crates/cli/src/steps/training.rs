@@ -1,7 +1,11 @@
 //! What the training steps have in common: the model they start from, what they show, the way they stop and end.
 
-use anyhow::Result;
-use worldloom_model::Precision;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use burn::tensor::Device;
+use worldloom_model::{ModelConfig, Precision, Products, largest_tensor};
 use worldloom_render::PromptForm;
 use worldloom_train::rl::RlStepMetrics;
 use worldloom_train::{Control, Job, Memory, Observer, Report, StartInfo, StepMetrics};
@@ -9,22 +13,32 @@ use worldloom_train::{Control, Job, Memory, Observer, Report, StartInfo, StepMet
 use super::form::write_form;
 use super::lineage::write_lineage;
 use super::live::Live;
-use super::{Counts, StepContext, copy_tokenizer, model_folder};
+use super::{Counts, StepContext, copy_tokenizer, model_folder, place_of};
 use crate::config::UserError;
-use crate::device::open_device;
+use crate::device::{Limits, cpu};
 use crate::progress::{Progress, size};
 use crate::signals::listen;
 
+/// The largest that a training computes at once.
+#[derive(Clone, Copy)]
+pub(super) struct MicroBatch {
+    pub(super) rows: usize,
+    pub(super) row_tokens: usize,
+    /// So many of them side by side.
+    pub(super) at_once: usize,
+}
+
 /// Loads the step's `model`, its matrices held in `precision`, trains it with `run`, and puts the tokenizer and the form it
-/// is asked in beside the trained one.
+/// is asked in beside the trained one. What the step's device cannot compute is refused before.
 pub(super) fn train(
     context: &StepContext<'_>,
     precision: Precision,
     form: Option<&PromptForm>,
+    micro_batch: MicroBatch,
     run: impl FnOnce(Job<'_>, &mut Control<'_>) -> Result<Report>,
 ) -> Result<Counts> {
-    let device = open_device().autodiff();
     let from = model_folder(context.input("model")?);
+    let device = open(context, &from, precision, micro_batch)?.autodiff();
     let (decoder, model) = worldloom_model::load_in(&from, precision, &device)?;
     write_lineage(context)?;
     let mut watch = Watch { progress: context.progress, live: None, steps: 0 };
@@ -42,6 +56,39 @@ pub(super) fn train(
         write_form(form, &made)?;
     }
     Ok(report.counts)
+}
+
+/// The step's device, which has computed rightly and has room for the model.
+fn open(context: &StepContext<'_>, model: &Path, precision: Precision, micro_batch: MicroBatch) -> Result<Device> {
+    let place = place_of(context.config)?;
+    if place.is_cpu() {
+        return place.open();
+    }
+    let limits = Limits::of(&place.find()?);
+    let file = model.join("config.json");
+    let config = ModelConfig::from_json(&fs_err::read_to_string(&file)?)
+        .with_context(|| format!("read `{}`", file.display()))?;
+    limits.check(place, &largest_tensor(&config, micro_batch.rows, micro_batch.row_tokens, &cpu()))?;
+    if !precision.is_single() && !limits.holds_bf16 {
+        let error = UserError::new(format!("device `{place}` ({}) cannot hold bfloat16", limits.name));
+        return Err(error.hint("leave `precision` out: f32").into());
+    }
+    if micro_batch.at_once > 1 {
+        let found = micro_batch.at_once;
+        let error = UserError::new(format!(
+            "`micro_batches_at_once` {found} on device `{place}`: it shares out the CPU's threads"
+        ));
+        return Err(error.hint("leave it out, and take more rows_per_micro_batch").into());
+    }
+    context.progress.say(&format!("  device {place}: {}, self-test runs\n", limits.name));
+    let started = Instant::now();
+    let device = place.open()?;
+    let seconds = started.elapsed().as_secs_f64();
+    context.progress.say(&format!("  device {place}: computes rightly ({seconds:.1} s)\n"));
+    if place.back_end.products() == Products::TensorFloat {
+        context.progress.say("  products of float32 are rounded to TensorFloat-32 on this device\n");
+    }
+    Ok(device)
 }
 
 /// Shows steps: a live view on a terminal, a line now and then elsewhere.

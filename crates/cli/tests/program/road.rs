@@ -304,3 +304,30 @@ fn the_whole_road_runs_is_skipped_the_second_time_and_survives_kills() {
     assert_eq!(expected.len(), 3, "cpt, sft and rl");
     assert!(expected == found, "killed and rerun must give the same weights bit for bit");
 }
+
+/// Takes minutes on a driver that computes on the CPU: `just test-wgpu` asks for it.
+#[test]
+fn a_short_road_trains_on_a_device() {
+    if std::env::var("WORLDLOOM_DEVICE_TESTS").is_err() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let runs = folder.path().to_string_lossy().into_owned();
+    let mut arguments = vec!["run", "pipelines/smoke.toml", "--until", "rl", "--runs", &runs, "--device", "wgpu"];
+    for setting in ["cpt.steps=2", "sft.steps=2", "rl.train.steps=1", "rl.train.rows_per_micro_batch=4"] {
+        arguments.extend(["--set", setting]);
+    }
+    let output = worldloom(&arguments);
+    let told = stderr(&output);
+    assert!(output.status.success(), "{told}");
+    assert_eq!(told.matches("device wgpu: computes rightly").count(), 3, "{told}");
+    for step in ["cpt", "sft", "rl"] {
+        let folder = artifact(folder.path(), step);
+        let manifest = fs_err::read_to_string(folder.join("manifest.json")).unwrap();
+        assert!(manifest.contains("\"device\": \"wgpu\""), "{manifest}");
+        for line in fs_err::read_to_string(folder.join("metrics.jsonl")).unwrap().lines() {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert!(line["loss"].as_f64().unwrap().is_finite(), "{line}");
+        }
+    }
+}

@@ -75,11 +75,12 @@ fn mistakes_are_one_error_line_with_a_hint() {
 
 #[test]
 fn the_doctor_tests_the_device_and_names_an_endpoint_that_does_not_answer() {
-    let found: serde_json::Value = serde_json::from_str(&succeeds(&["doctor", "--json"])).unwrap();
+    let found = succeeds(&["doctor", "--json", "--device", "cpu"]);
+    let found: serde_json::Value = serde_json::from_str(&found).unwrap();
     let tests = found["self_tests"].as_array().unwrap();
     assert!(tests.len() >= 10 && tests.iter().all(|test| test["passes"] == true), "{found}");
     assert_eq!(found["faults"], serde_json::json!([]));
-    assert!(succeeds(&["doctor"]).contains("verdict"));
+    assert!(succeeds(&["doctor", "--device", "cpu"]).contains("verdict"));
 
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("judged.toml");
@@ -90,7 +91,25 @@ fn the_doctor_tests_the_device_and_names_an_endpoint_that_does_not_answer() {
         .unwrap();
     let step = "[[step]]\nname = \"notes\"\nuses = \"trace\"\nconfig_file = \"teacher.toml\"\ninputs = { pools = \"nowhere\" }\n";
     fs_err::write(&file, format!("name = \"judged\"\n{step}")).unwrap();
-    refuses(&["doctor", &file.to_string_lossy()], 1, &["step `notes`", &port.to_string(), "does not answer"]);
+    refuses(
+        &["doctor", "--device", "cpu", &file.to_string_lossy()],
+        1,
+        &["step `notes`", &port.to_string(), "does not answer"],
+    );
+}
+
+#[test]
+fn a_device_is_refused_before_anything_runs() {
+    let out = tempfile::tempdir().unwrap();
+    let runs = out.path().join("runs").to_string_lossy().into_owned();
+    refuses(&["plan", "pipelines/smoke.toml", "--device", "gpu"], 2, &["`gpu`, expected cpu, wgpu"]);
+    refuses(&["serve", "--model", "m", "--device", "wgpu"], 2, &["`serve` computes on the CPU", "hint: leave it out"]);
+    let words = ["there is no metal device", "built without `metal`"];
+    let output = worldloom(&["run", "pipelines/smoke.toml", "--runs", &runs, "--device", "metal"]);
+    let text = stderr(&output);
+    assert!(words.iter().any(|word| text.contains(word)) && text.contains("step `cpt`"), "{text}");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(!out.path().join("runs").exists(), "nothing was made");
 }
 
 #[test]
