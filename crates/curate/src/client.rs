@@ -108,6 +108,7 @@ impl Plans<'_> {
                 words.clear();
                 turns.words(row, &mut words);
                 runs.add(&words)?;
+                runs.name(found.value(row))?;
             }
             Ok(())
         })?;

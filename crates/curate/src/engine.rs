@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
-use datafusion::config::{MaxRowGroupBytes, TableParquetOptions};
+use datafusion::config::{MaxRowGroupBytes, SpillCompression, TableParquetOptions};
 use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::FairSpillPool;
@@ -80,6 +80,7 @@ impl Engine {
         let partitions = num_threads.min(resources.plan_memory_bytes / PARTITION_BYTES).max(1);
         let mut config = SessionConfig::new().with_target_partitions(partitions).with_batch_size(batch_rows);
         config.options_mut().execution.parquet.schema_force_view_types = false;
+        config.options_mut().execution.spill_compression = SpillCompression::Zstd;
         // Sorts spill to disk, hash joins cannot.
         config.options_mut().optimizer.prefer_hash_join = false;
         let runtime = RuntimeEnvBuilder::new()

@@ -33,6 +33,7 @@ mod proof;
 mod report;
 mod rules;
 mod run;
+mod run_list;
 mod secrets;
 mod settings;
 mod tools;

@@ -1,33 +1,26 @@
 //! What a text shares with evaluation texts: runs of words, kept as numbers (13-gram decontamination).
 //!
-//! The runs lie in a file, sorted and each once. In memory are two bytes a run, which tell most runs that are not in the
-//! file, and the first run of each page; the others are looked up.
+//! The runs lie in a file, sorted and each once, so that plans find them wherever they run; [`RunList`] looks them up. A
+//! text of evaluation can be named beside its runs: it is not compared with itself.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Read, Seek, Write};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
-use crate::words::runs;
+use crate::error::Result;
+use crate::run_list::RunList;
+use crate::words::{of_name, runs};
 
 /// Runs that are held before they are put aside, sorted.
 const HELD_RUNS: usize = 1 << 24;
-/// Runs of a page of the file.
-const PAGE_RUNS: usize = 512;
-/// Bytes before the first run: the words of a run.
-const HEAD_BYTES: u64 = 8;
 
 /// The runs of all evaluation texts.
 #[derive(Debug)]
 pub(crate) struct Overlaps {
     run_words: usize,
-    len: u64,
-    filter: Filter,
-    first_of_page: Vec<u64>,
-    file: File,
+    runs: RunList,
 }
 
 /// What a text shares with evaluation.
@@ -42,45 +35,18 @@ pub(crate) struct Overlap {
 impl Overlaps {
     /// Opens what [`OverlapBuilder::write`] wrote.
     pub(crate) fn read(path: &Path) -> Result<Self> {
-        let (file, _) = fs_err::File::open(path)?.into_parts();
-        let bytes = file.metadata()?.len();
-        if bytes < HEAD_BYTES || bytes % 8 != 0 {
-            let detail = format!("`{}`: {bytes} bytes are no list of runs", path.display());
-            return Err(Error::Plan { plan: "evaluation overlap".into(), detail });
-        }
-        let len = bytes / 8 - 1;
-        let mut reader = BufReader::new(&file);
-        let run_words = number(&mut reader)? as usize;
-        let mut filter = Filter::new(len);
-        let mut first_of_page = Vec::with_capacity((len as usize).div_ceil(PAGE_RUNS));
-        for at in 0..len {
-            let run = number(&mut reader)?;
-            filter.add(run);
-            if at % PAGE_RUNS as u64 == 0 {
-                first_of_page.push(run);
-            }
-        }
-        Ok(Self { run_words, len, filter, first_of_page, file })
+        let (run_words, runs) = RunList::read(path)?;
+        Ok(Self { run_words, runs })
     }
 
-    /// Number of different runs.
+    /// Number of different runs, and of texts that were named.
     pub(crate) fn len(&self) -> u64 {
-        self.len
+        self.runs.len()
     }
 
-    fn contains(&self, run: u64) -> Result<bool> {
-        if !self.filter.may_hold(run) {
-            return Ok(false);
-        }
-        let Some(page) = self.first_of_page.partition_point(|first| *first <= run).checked_sub(1) else {
-            return Ok(false);
-        };
-        let first = (page * PAGE_RUNS) as u64;
-        let mut bytes = [0; PAGE_RUNS * 8];
-        let bytes = &mut bytes[..8 * (self.len - first).min(PAGE_RUNS as u64) as usize];
-        self.file.read_exact_at(bytes, HEAD_BYTES + 8 * first)?;
-        let (runs, _) = bytes.as_chunks::<8>();
-        Ok(runs.binary_search_by_key(&run, |bytes| u64::from_le_bytes(*bytes)).is_ok())
+    /// Whether this is the name of an evaluation text.
+    pub(crate) fn has_named(&self, name: &str) -> Result<bool> {
+        self.runs.contains(of_name(name))
     }
 
     /// Compares a text by its words.
@@ -88,7 +54,7 @@ impl Overlaps {
         let length = self.run_words.min(words.len());
         let (mut shared, mut longest, mut current, mut covered_to) = (0, 0, 0, 0);
         for (start, run) in runs(words, self.run_words).enumerate() {
-            if !self.contains(run)? {
+            if !self.runs.contains(run)? {
                 continue;
             }
             let end = start + length;
@@ -99,36 +65,6 @@ impl Overlaps {
             longest = longest.max(current);
         }
         Ok(Overlap { share: shared as f64 / words.len().max(1) as f64, longest: longest as u64 })
-    }
-}
-
-/// A Bloom filter whose bits of one run lie in one word: 16 bits a run, four of them set, so that about one in a hundred
-/// runs that are not held passes.
-#[derive(Debug)]
-struct Filter {
-    words: Vec<u64>,
-}
-
-impl Filter {
-    fn new(runs: u64) -> Self {
-        Self { words: vec![0; (runs / 4 + 1) as usize] }
-    }
-
-    /// The word by the high bits of the run, four of its bits by the low ones.
-    fn place(&self, run: u64) -> (usize, u64) {
-        let word = (u128::from(run) * self.words.len() as u128) >> 64;
-        let bits = (0..4).fold(0, |bits, at| bits | 1 << ((run >> (6 * at)) & 63));
-        (word as usize, bits)
-    }
-
-    fn add(&mut self, run: u64) {
-        let (word, bits) = self.place(run);
-        self.words[word] |= bits;
-    }
-
-    fn may_hold(&self, run: u64) -> bool {
-        let (word, bits) = self.place(run);
-        self.words[word] & bits == bits
     }
 }
 
@@ -150,12 +86,19 @@ impl OverlapBuilder {
 
     /// Adds one text by its words.
     pub(crate) fn add(&mut self, words: &[u64]) -> Result<()> {
-        for run in runs(words, self.run_words) {
-            if self.held.len() == self.most {
-                self.make_room()?;
-            }
-            self.held.push(run);
+        runs(words, self.run_words).try_for_each(|run| self.push(run))
+    }
+
+    /// Names the text whose runs were added.
+    pub(crate) fn name(&mut self, name: &str) -> Result<()> {
+        self.push(of_name(name))
+    }
+
+    fn push(&mut self, run: u64) -> Result<()> {
+        if self.held.len() == self.most {
+            self.make_room()?;
         }
+        self.held.push(run);
         Ok(())
     }
 
@@ -211,7 +154,7 @@ fn merge(mut lists: Vec<Box<dyn Iterator<Item = Result<u64>>>>, mut take: impl F
     Ok(())
 }
 
-fn number(reader: &mut impl Read) -> Result<u64> {
+pub(crate) fn number(reader: &mut impl Read) -> Result<u64> {
     let mut bytes = [0; 8];
     reader.read_exact(&mut bytes)?;
     Ok(u64::from_le_bytes(bytes))
@@ -282,13 +225,16 @@ mod tests {
     }
 
     #[test]
-    fn the_filter_passes_few_that_it_does_not_hold() {
-        let of = |seed: u64| move |at: u64| crate::words::mix(at.wrapping_mul(seed));
-        let mut filter = Filter::new(100_000);
-        (1..100_001).map(of(3)).for_each(|run| filter.add(run));
-        assert!((1..100_001).map(of(3)).all(|run| filter.may_hold(run)));
-        let passed = (100_001..200_001).map(of(3)).filter(|run| filter.may_hold(*run)).count();
-        assert!(passed < 1500, "{passed} of 100,000");
+    fn a_named_text_is_told_from_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut builder = OverlapBuilder { most: 3, ..OverlapBuilder::new(3, folder.path()) };
+        for name in ["one", "two"] {
+            builder.add(&words("a b c d")).unwrap();
+            builder.name(name).unwrap();
+        }
+        let found = builder.write(&folder.path().join("runs")).unwrap();
+        assert_eq!(["one", "two", "three", ""].map(|name| found.has_named(name).unwrap()), [true, true, false, false]);
+        assert_eq!(found.len(), 4, "two runs and two names");
     }
 
     #[test]

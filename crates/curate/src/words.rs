@@ -60,6 +60,11 @@ pub(crate) fn mix(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
+/// A name as a number that no run has but by chance.
+pub(crate) fn of_name(name: &str) -> u64 {
+    !mix(name.chars().fold(START, next))
+}
+
 /// The runs of so many words, in order; fewer words than that are one run, no words none.
 pub(crate) fn runs(words: &[u64], length: usize) -> impl Iterator<Item = u64> {
     let length = length.clamp(1, words.len().max(1));

@@ -26,7 +26,8 @@ use crate::tools;
 /// and observations, `language`, the first rule of `undeclared_tool`, `environment_failure` and own patterns that it
 /// breaks as `own_rule`, and a `signature` where near duplicates are looked for.
 pub(crate) const TRAJECTORY_FACTS: &str = "worldloom_trajectory_facts";
-/// `(turns or text, settings)` → the share of words and the longest run of words that stand in evaluation texts.
+/// `(id, turns or text, settings)` → the share of words and the longest run of words that stand in evaluation texts;
+/// nothing of what is named among them.
 pub(crate) const OVERLAP: &str = "worldloom_evaluation_overlap";
 
 /// Settings of [`TRAJECTORY_FACTS`].
@@ -148,16 +149,20 @@ fn overlap_fields() -> Fields {
 }
 
 pub(super) fn overlap() -> Function<OverlapTest> {
-    Function::new(OVERLAP, 1, DataType::Struct(overlap_fields()), overlap_body)
+    Function::new(OVERLAP, 2, DataType::Struct(overlap_fields()), overlap_body)
 }
 
 fn overlap_body(test: &OverlapTest, arguments: &[ArrayRef]) -> Result<ArrayRef> {
-    let rows = WordsView::read(&arguments[0])?;
+    let ids = texts(&arguments[0])?;
+    let ids = ids.as_string::<i64>();
+    let rows = WordsView::read(&arguments[1])?;
     let (mut shares, mut longest) = (Float64Builder::new(), UInt64Builder::new());
     let mut words = Vec::new();
-    for row in 0..arguments[0].len() {
+    for row in 0..ids.len() {
         words.clear();
-        rows.add(row, &mut words);
+        if !test.0.has_named(text(ids, row)).map_err(ours)? {
+            rows.add(row, &mut words);
+        }
         let overlap = test.0.of(&words).map_err(ours)?;
         shares.append_value(overlap.share);
         longest.append_value(overlap.longest);

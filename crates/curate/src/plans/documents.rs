@@ -32,7 +32,7 @@ impl Plans<'_> {
             let [share, longest] = [format!("{name}_share"), format!("{name}_longest")];
             match runs {
                 Some(runs) => {
-                    read.push(self.overlap(text(col("text")), runs)?.alias(name));
+                    read.push(self.overlap("document_id", text(col("text")), runs)?.alias(name));
                     kept.extend([part(name, "share", &share), part(name, "longest", &longest)]);
                 }
                 None => kept.extend([lit(0f64).alias(share), lit(0u64).alias(longest)]),

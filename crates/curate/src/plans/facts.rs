@@ -30,7 +30,7 @@ impl Plans<'_> {
             vec![domain(), system("task_description"), system("action_space"), col("turns"), settings(&wanted)?];
         let facts = self.call(TRAJECTORY_FACTS, arguments)?.alias("facts");
         let shared = match evaluation {
-            Some(runs) => vec![self.overlap(col("turns"), runs)?.alias("shared")],
+            Some(runs) => vec![self.overlap("trajectory_id", col("turns"), runs)?.alias("shared")],
             None => Vec::new(),
         };
         let part = |name: &str| get_field(col("facts"), name).alias(name);
@@ -56,9 +56,9 @@ impl Plans<'_> {
     }
 
     /// What the turns or the text of a row share with evaluation texts.
-    pub(super) fn overlap(&self, texts: Expr, runs: &Path) -> Result<Expr> {
+    pub(super) fn overlap(&self, id: &str, texts: Expr, runs: &Path) -> Result<Expr> {
         let wanted = OverlapSettings { runs: runs.into(), hash: hash_file(runs)? };
-        self.call(OVERLAP, vec![texts, settings(&wanted)?])
+        self.call(OVERLAP, vec![col(id), texts, settings(&wanted)?])
     }
 
     /// Whether what is shared is a leak.

@@ -111,10 +111,10 @@ impl Plans<'_> {
         made("evaluation_ids", frame)
     }
 
-    /// What every trajectory shares with the evaluation pool, whose runs lie in a file.
+    /// What every trajectory shares with the evaluation pool, whose runs lie in a file; nothing of those in the pool.
     pub(crate) fn pool_overlaps(&self, runs: &std::path::Path) -> Result<Frame> {
         let input = self.engine.read("pool_overlaps", &self.inputs.paths)?;
-        let shared = self.overlap(col("turns"), runs)?;
+        let shared = self.overlap("trajectory_id", col("turns"), runs)?;
         let frame = || {
             input
                 .select(vec![col("trajectory_id").alias("overlap_id"), shared.alias("shared")])?
