@@ -2,7 +2,8 @@
 //!
 //! The layout is found from the first line. A line that is a whole value means one value a line. A line that is not
 //! means values that span lines: an array is read element by element, documents one after the other. An array whose
-//! elements are messages is one row.
+//! elements are messages is one row. A row may have [`MOST_BYTES`], so that a file that unpacks to far more than its size
+//! is refused; of a longer first line, such as that of an array without line ends, only the beginning is looked at.
 
 use std::io::{BufRead, Read};
 
@@ -10,6 +11,11 @@ use serde::de::IgnoredAny;
 
 use crate::json::Fields;
 use crate::refusal::Refusal;
+
+/// Bytes of a row, at most.
+pub(crate) const MOST_BYTES: u64 = 1 << 30;
+/// Bytes of a file that are looked at to find its layout, at most.
+const LOOKED_AT_BYTES: u64 = 64 << 20;
 
 /// One row as it lies in the file.
 #[derive(Debug, PartialEq)]
@@ -37,6 +43,7 @@ pub(crate) struct Rows<'a> {
     offset: u64,
     refusal: Option<Refusal>,
     is_done: bool,
+    most_bytes: u64,
 }
 
 impl<'a> Rows<'a> {
@@ -50,7 +57,7 @@ impl<'a> Rows<'a> {
             Err(refusal) => (0, Layout::Documents, Some(refusal)),
         };
         let reader: Box<dyn BufRead + Send + 'a> = Box::new(std::io::Cursor::new(head).chain(reader));
-        let mut rows = Self { reader, layout, number: 0, offset, refusal, is_done: false };
+        let mut rows = Self { reader, layout, number: 0, offset, refusal, is_done: false, most_bytes: MOST_BYTES };
         if layout == Layout::Array {
             rows.enter_array();
         }
@@ -86,8 +93,12 @@ impl<'a> Rows<'a> {
         loop {
             let offset = self.offset;
             let mut line = Vec::new();
-            if let Err(error) = self.reader.read_until(b'\n', &mut line) {
+            let most = self.most_bytes;
+            if let Err(error) = self.reader.as_mut().take(most + 1).read_until(b'\n', &mut line) {
                 return Some(self.row(offset, Err(unreadable(&error))));
+            }
+            if line.len() as u64 > most {
+                return Some(self.row(offset, Err(too_large(most))));
             }
             if line.is_empty() {
                 return None;
@@ -155,6 +166,9 @@ impl<'a> Rows<'a> {
             let taken = end.unwrap_or(buffer.len());
             value.extend_from_slice(&buffer[..taken]);
             self.skip(taken);
+            if value.len() as u64 > self.most_bytes {
+                return Err(too_large(self.most_bytes));
+            }
             if end.is_some() {
                 return Ok(());
             }
@@ -165,8 +179,12 @@ impl<'a> Rows<'a> {
     fn whole_array(&mut self, offset: u64, first: Vec<u8>) -> Row {
         let mut array = vec![b'['];
         array.extend_from_slice(&first);
-        if let Err(error) = self.reader.read_to_end(&mut array) {
+        let most = self.most_bytes;
+        if let Err(error) = self.reader.as_mut().take(most + 1).read_to_end(&mut array) {
             return self.row(offset, Err(unreadable(&error)));
+        }
+        if array.len() as u64 > most {
+            return self.row(offset, Err(too_large(most)));
         }
         self.is_done = true;
         self.row(offset, Ok(array))
@@ -218,18 +236,20 @@ fn find_layout(reader: &mut (dyn BufRead + Send), head: &mut Vec<u8>, name: &str
     let mut line = Vec::new();
     while line.trim_ascii().is_empty() {
         head.append(&mut line);
-        if reader.read_until(b'\n', &mut line).map_err(|error| unreadable(&error))? == 0 {
+        let left = LOOKED_AT_BYTES.saturating_sub(head.len() as u64);
+        if (&mut *reader).take(left).read_until(b'\n', &mut line).map_err(|error| unreadable(&error))? == 0 {
             return Ok(Layout::Documents);
         }
     }
+    let is_looked_at_whole = line.ends_with(b"\n") || ((head.len() + line.len()) as u64) < LOOKED_AT_BYTES;
     let first = line.trim_ascii();
     let mut blank = Vec::new();
     let is_lines_name = name.ends_with(".jsonl") || name.ends_with(".ndjson");
-    let is_whole = is_json(first);
+    let is_whole = is_looked_at_whole && is_json(first);
     let layout = match first.first() {
         Some(b'[') if is_whole && has_more(reader, &mut blank)? => Layout::Lines,
         Some(b'[') => Layout::Array,
-        Some(b'{') if is_whole || (is_lines_name && first.len() > 1) => Layout::Lines,
+        Some(b'{') if is_whole || (is_looked_at_whole && is_lines_name && first.len() > 1) => Layout::Lines,
         Some(b'{') => Layout::Documents,
         _ if is_lines_name => Layout::Lines,
         _ => return Err(Refusal::new("not_json", "the file starts with neither `{` nor `[`")),
@@ -261,8 +281,8 @@ fn has_more(reader: &mut (dyn BufRead + Send), blank: &mut Vec<u8>) -> Result<bo
         let taken = at.unwrap_or(buffer.len());
         blank.extend_from_slice(&buffer[..taken]);
         reader.consume(taken);
-        if at.is_some() {
-            return Ok(true);
+        if at.is_some() || blank.len() as u64 > LOOKED_AT_BYTES {
+            return Ok(at.is_some());
         }
     }
 }
@@ -277,6 +297,10 @@ fn is_message(bytes: &[u8]) -> bool {
     serde_json::from_str::<Fields<'_>>(&text).is_ok_and(|fields| {
         fields.contains_key("role") || (fields.contains_key("from") && fields.contains_key("value"))
     })
+}
+
+fn too_large(most_bytes: u64) -> Refusal {
+    Refusal::new("row_too_large", format!("a row of more than {most_bytes} bytes; the rest of the file is not read"))
 }
 
 /// The refusal of a file that cannot be read further.
@@ -332,6 +356,35 @@ mod tests {
         assert_eq!(rows("[{\"a\": 1},", "x.json"), [ok(1, "{\"a\": 1}"), (10, Err("cut"))]);
         assert_eq!(rows("{\n\"a\": ", "x.json"), [(0, Err("cut"))]);
         assert_eq!(rows("{}\n{\"a\": \n{}", "x.jsonl"), [ok(0, "{}"), ok(3, "{\"a\":"), ok(10, "{}")]);
+    }
+
+    #[test]
+    fn a_row_longer_than_may_be_ends_the_file_in_every_layout() {
+        for (content, name) in [
+            ("{\"a\": 1}\n{\"a\": \"123456789\"}\n{}", "x.jsonl"),
+            ("[{\"a\": 1},{\"a\": \"123456789\"}, {}]", "x.json"),
+            ("{\n\"a\": 1}\n{\"a\": \"123456789\"}\n{}", "x.json"),
+        ] {
+            let mut rows = Rows::open(Box::new(std::io::Cursor::new(content)), name);
+            rows.most_bytes = 12;
+            let found: Vec<_> = rows.map(|row| row.bytes.map_err(|refusal| refusal.rule)).collect();
+            assert_eq!((found.len(), found[1].clone()), (2, Err("row_too_large")), "{content}");
+        }
+        let mut rows = Rows::open(Box::new(std::io::Cursor::new("[{\"role\": 1}, {\"role\": 2}]")), "x.json");
+        rows.most_bytes = 14;
+        assert_eq!(rows.next().unwrap().bytes.unwrap_err().rule, "row_too_large");
+    }
+
+    #[test]
+    fn a_first_line_longer_than_is_looked_at_is_read_all_the_same() {
+        let text = "x".repeat(LOOKED_AT_BYTES as usize);
+        let array = format!("[{{\"a\": \"{text}\"}},{{\"b\": 2}}]");
+        let lengths = |content: &str, name: &str| {
+            let rows = Rows::open(Box::new(std::io::Cursor::new(content.to_string())), name);
+            rows.map(|row| row.bytes.unwrap().trim_ascii().len()).collect::<Vec<_>>()
+        };
+        assert_eq!(lengths(&array, "x.json"), [text.len() + 9, 8]);
+        assert_eq!(lengths(&format!("{{\"a\": \"{text}\"}}\n{{\"b\": 2}}\n"), "x.jsonl"), [text.len() + 9, 8]);
     }
 
     #[test]
