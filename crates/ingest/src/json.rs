@@ -167,6 +167,15 @@ pub(crate) fn respace(text: &str) -> String {
     spaced
 }
 
+/// Data that stands where a text is expected, as it came; the line ends and indents of a file that was written for people
+/// are not the data's.
+pub(crate) fn data(raw: &RawValue) -> String {
+    match raw.get().contains('\n') {
+        true => respace(raw.get()),
+        false => raw.get().to_string(),
+    }
+}
+
 /// Text as a JSON string.
 pub(crate) fn quote(text: &str) -> String {
     serde_json::Value::from(text).to_string()
@@ -182,6 +191,17 @@ mod tests {
         let expected = "{\"a\": [1, 18446744073709551615, 1.50], \"b,: \": \"x \\\" , \\\\\"}";
         assert_eq!(respace(text), expected);
         assert_eq!(respace(expected), expected);
+    }
+
+    #[test]
+    fn data_of_a_file_written_for_people_is_on_one_line_and_other_data_as_it_came() {
+        let Ok(Value::List(items)) = Value::parse("[{\n  \"a\" : [1,\n 2]}, {\"a\":[1,2]}, \"x\\n y\"]") else {
+            panic!("a list")
+        };
+        assert_eq!(
+            items.iter().map(|raw| data(raw)).collect::<Vec<_>>(),
+            ["{\"a\": [1, 2]}", "{\"a\":[1,2]}", "\"x\\n y\""]
+        );
     }
 
     #[test]

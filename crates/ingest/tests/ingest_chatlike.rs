@@ -132,7 +132,7 @@ fn mini_swe_agent_is_whole() {
 
 #[test]
 fn cline_is_whole() {
-    let Some(output) = check("cline", "cline", 1, 11, &[("session", "1d026bd2198e", "752e3a9aa3c0")]) else { return };
+    let Some(output) = check("cline", "cline", 1, 11, &[("session", "1d026bd2198e", "13bdec74e568")]) else { return };
     let trajectory = output.only();
     assert!(trajectory.turns.iter().all(|turn| turn.is_error == Some(false)));
     assert!(trajectory.system.action_space.as_deref().unwrap().starts_with("You are Cline"));

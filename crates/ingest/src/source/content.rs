@@ -23,11 +23,9 @@ pub(crate) fn read(raw: Option<&RawValue>, counts: &mut Counts) -> Result<Conten
         Value::Text(text) => Content { text, ..Content::default() },
         Value::List(parts) => match read_parts(&parts)? {
             Some(content) => content,
-            None => Content { text: raw.get().into(), ..Content::default() },
+            None => Content { text: json::data(raw), ..Content::default() },
         },
-        Value::Object(_) | Value::Number(_) | Value::Bool(_) => {
-            Content { text: raw.get().into(), ..Content::default() }
-        }
+        Value::Object(_) | Value::Number(_) | Value::Bool(_) => Content { text: json::data(raw), ..Content::default() },
     };
     count(counts, "images_left_out", content.images);
     Ok(content)

@@ -276,7 +276,7 @@ fn printed(raw: &RawValue) -> Result<(String, bool), Refusal> {
     Ok(match (output("output"), output("error")) {
         (Some(text), _) => (text, false),
         (None, Some(text)) => (text, true),
-        (None, None) => (raw.get().into(), false),
+        (None, None) => (json::data(raw), false),
     })
 }
 

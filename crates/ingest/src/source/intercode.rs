@@ -95,7 +95,7 @@ fn texts(fields: &Fields<'_>, name: &str) -> Result<Option<Vec<String>>, Refusal
     let text = |raw: &&serde_json::value::RawValue| match Value::of(raw)? {
         Value::Text(text) => Ok(text),
         Value::Null => Ok(String::new()),
-        _ => Ok(raw.get().to_string()),
+        _ => Ok(json::data(raw)),
     };
     items.iter().map(text).collect::<Result<Vec<_>, Refusal>>().map(Some)
 }

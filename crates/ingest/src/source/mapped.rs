@@ -31,7 +31,7 @@ use worldloom_schema::{ActionKind, Domain, System};
 use super::{Draft, FormatInfo, Origin, Source, content};
 use crate::episode::{Answer, Episode};
 use crate::error::{Error, Result};
-use crate::json::{Fields, Value};
+use crate::json::{self, Fields, Value};
 use crate::piece::{Piece, Shape, Sink};
 use crate::refusal::Refusal;
 
@@ -244,10 +244,10 @@ fn field<'a>(fields: &Fields<'a>, name: &str) -> Option<&'a RawValue> {
     fields.get(name).copied()
 }
 
-/// A string without its quotes, all else as it is written.
+/// A string without its quotes, all else as [`json::data`] writes it.
 fn plain(raw: &RawValue) -> String {
     match Value::of(raw) {
         Ok(Value::Text(text)) => text,
-        _ => raw.get().to_string(),
+        _ => json::data(raw),
     }
 }
