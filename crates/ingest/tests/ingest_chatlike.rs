@@ -377,3 +377,47 @@ fn agent_world_bench_rows_keep_a_phone_s_state_and_a_desktop_s_task() {
     assert_eq!(trajectory.turns[0].pre_state.as_deref(), Some("a window"));
     assert_eq!(trajectory.turns[1].pre_state, None);
 }
+
+#[test]
+fn agent_instruct_takes_the_fenced_command_or_the_line_and_the_answer_after_it() {
+    let row = r#"{"id": "os_3", "conversations": [
+        {"from": "human", "loss": null, "value": "You have a shell. Answer with Act: lines."},
+        {"from": "gpt", "loss": false, "value": "OK."},
+        {"from": "human", "loss": null, "value": "How many figs?"},
+        {"from": "gpt", "loss": true, "value": "Think: I count.\nThey are in a file.\n\nAct: bash\n\n```bash\nwc -l figs\ncat figs\n```"},
+        {"from": "human", "loss": null, "value": "The output of the OS:\n\n2 figs\n"},
+        {"from": "gpt", "loss": true, "value": "THOUGHT: Look there.\nACTION: go to cabinet 1"},
+        {"from": "human", "loss": null, "value": "Observation: The cabinet is empty."},
+        {"from": "gpt", "loss": true, "value": "Think: Two.\n\nAct: answer(2)"}]}"#;
+    let output = ingest_text("x.jsonl", row.replace('\n', ""));
+    let trajectory = output.only();
+    assert_eq!((trajectory.format.as_str(), trajectory.domain), ("agent-instruct", Domain::Terminal));
+    assert_eq!(trajectory.system.task_description, "You have a shell. Answer with Act: lines.\n\nHow many figs?");
+    let expected = [pair("wc -l figs\ncat figs", "2 figs"), pair("go to cabinet 1", "The cabinet is empty.")];
+    assert_eq!(pairs(&output), [expected]);
+    let kinds: Vec<_> = trajectory.turns.iter().map(|turn| turn.action_kind).collect();
+    assert_eq!(kinds, [ActionKind::Command, ActionKind::Text]);
+    assert_eq!(trajectory.turns[0].reasoning.as_deref(), Some("I count.\nThey are in a file."));
+    assert_eq!(trajectory.turns[1].reasoning.as_deref(), Some("Look there."));
+    assert_eq!(output.count("calls_without_a_result"), 1, "the answer ends the episode");
+}
+
+#[test]
+fn chatml_text_of_a_row_or_of_a_file_is_read_as_messages() {
+    let text = |command: &str| {
+        format!(
+            "<|im_start|>system\nYou have a shell.<|im_end|>\n<|im_start|>user\nLook: {command}.<|im_end|>\n<|im_start|>assistant\n<think>hm</think>\n<tool_call>\n{{\"name\": \"bash\", \"arguments\": {{\"command\": \"{command}\"}}}}\n</tool_call><|im_end|>\n<|im_start|>user\n<tool_response>\nfig\n</tool_response><|im_end|>\n<|im_start|>assistant\nDone."
+        )
+    };
+    let row = serde_json::json!({ "text": text("ls"), "domain": "swe" }).to_string();
+    let output = ingest_text("x.jsonl", &row);
+    let trajectory = output.only();
+    assert_eq!((trajectory.format.as_str(), trajectory.domain), ("chatml", Domain::Swe));
+    assert_eq!(trajectory.system.action_space.as_deref(), Some("You have a shell."));
+    assert_eq!(trajectory.system.task_description, "Look: ls.");
+    assert_eq!(trajectory.turns[0].reasoning.as_deref(), Some("hm"));
+    assert_eq!(pairs(&output), [[pair("ls", "fig")]]);
+    let output = ingest_text("x.txt", format!("{}\n{}", text("ls"), text("pwd")));
+    assert_eq!(pairs(&output), [[pair("ls", "fig")], [pair("pwd", "fig")]]);
+    assert!(output.trajectories.iter().all(|trajectory| trajectory.format == "chatml-text"));
+}

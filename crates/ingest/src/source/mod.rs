@@ -3,6 +3,7 @@
 //! A new format is a type with [`Source`] and an entry in the list. Detection asks the sources in order, so a narrower
 //! format stands before a wider one. [`Draft`] fills in what every trajectory needs.
 
+mod agent_instruct;
 mod agentnet_bench;
 mod agentnet_recording;
 mod agentworld;
@@ -16,7 +17,9 @@ mod atif;
 mod autodroid;
 mod blob;
 mod blocks;
+mod browsergym;
 mod chat;
+mod chatml;
 mod claude_code;
 mod cline;
 mod codex;
@@ -42,6 +45,7 @@ mod opencode;
 mod openhands;
 mod openhands_events;
 mod openhands_llm;
+mod osworld;
 mod pc_tracker;
 mod pi;
 mod react;
@@ -85,6 +89,9 @@ static SOURCES: &[&dyn Source] = &[
     &agentnet_bench::AgentNetBench,
     &screenagent::ScreenAgent,
     &pc_tracker::PcTracker,
+    &osworld::OsWorld,
+    &browsergym::FORMAT,
+    &browsergym::STEPS,
     &terminal_bench::TerminalBench,
     &asciicast::Asciicast,
     &agentworld::AgentWorld,
@@ -122,7 +129,10 @@ static SOURCES: &[&dyn Source] = &[
     &mini_swe::MiniSwe,
     &webvoyager::WebVoyager,
     &chat::Chat,
+    &agent_instruct::AgentInstruct,
     &sharegpt::ShareGpt,
+    &chatml::ROW,
+    &chatml::FILE,
 ];
 
 /// What a user should know of a format.

@@ -109,21 +109,31 @@ impl Screens {
         }
     }
 
+    /// Whether the environment refused the action that was answered last.
+    pub(crate) fn set_error(&mut self, is_error: bool) {
+        self.turns.last_mut().into_iter().for_each(|turn| turn.is_error = Some(is_error));
+    }
+
     /// Counts something left out.
     pub(crate) fn leave_out(&mut self, name: &'static str, number: u64) {
         count(&mut self.counts, name, number);
     }
 
-    /// Gives the trajectory: `draft` with the first screen as its initial state and the turns.
-    pub(crate) fn give(mut self, mut draft: Draft, origin: &Origin<'_>, out: &mut Sink<'_>) -> Result<(), Refusal> {
+    /// The first screen as an initial state, and the turns.
+    pub(crate) fn finish(mut self, counts: &mut Counts) -> (Option<String>, Vec<Turn>) {
         let unanswered = u64::from(self.waiting.is_some());
         count(&mut self.counts, "actions_without_a_screen", unanswered);
-        out.add_counts(&self.counts);
-        draft.system.initial_state = self.initial.map(|screen| match screen {
+        self.counts.iter().for_each(|(name, number)| count(counts, name, *number));
+        let initial = self.initial.map(|screen| match screen {
             Screen::Tree(text) => text,
             Screen::Image => "[image]".into(),
         });
-        draft.turns = self.turns;
+        (initial, self.turns)
+    }
+
+    /// Gives the trajectory: `draft` with the first screen as its initial state and the turns.
+    pub(crate) fn give(self, mut draft: Draft, origin: &Origin<'_>, out: &mut Sink<'_>) -> Result<(), Refusal> {
+        (draft.system.initial_state, draft.turns) = self.finish(out.counts);
         out.push(draft.finish(origin)?);
         Ok(())
     }

@@ -61,7 +61,7 @@ impl Source for ShareGpt {
     }
 }
 
-fn messages(row: &str) -> Result<(Fields<'_>, Vec<&RawValue>), Refusal> {
+pub(super) fn messages(row: &str) -> Result<(Fields<'_>, Vec<&RawValue>), Refusal> {
     let fields = match Value::parse(row).map_err(|error| Refusal::json(&error))? {
         Value::List(messages) => return Ok((Fields::new(), messages)),
         Value::Object(fields) => fields,

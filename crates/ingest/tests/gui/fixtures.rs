@@ -67,6 +67,21 @@ fn a_recording_takes_its_task_from_the_page_beside_it() {
 }
 
 #[test]
+fn runs_of_a_desktop_are_a_line_an_action_with_a_tree_where_it_was_kept() {
+    check("osworld");
+}
+
+#[test]
+fn pages_of_a_browser_are_steps_of_an_object() {
+    check("browsergym");
+}
+
+#[test]
+fn pages_of_a_browser_are_steps_of_a_file() {
+    check("browsergym-steps");
+}
+
+#[test]
 fn all_fixtures_together_give_what_each_gives_alone() {
     let together = ingest(&config(&[folder().join("fixtures")])).unwrap();
     let names: Vec<String> = worldloom_ingest::formats().into_iter().map(|format| format.name).collect();

@@ -135,7 +135,7 @@ fn nothing_to_read_is_an_error_with_a_hint() {
     assert!(message.contains("all empty") && hint.contains("at least one"), "{message} {hint}");
     let words = write(folder.path(), "words.jsonl", "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}\n");
     let (message, hint) = error(&config(&[words]));
-    assert!(message.contains("no_turns") && hint.contains("chat, sharegpt"), "{message} {hint}");
+    assert!(message.contains("no_turns") && hint.contains("chat, agent-instruct, sharegpt"), "{message} {hint}");
     let (message, _) = error(&config(&[folder.path().join("missing.jsonl")]));
     assert!(message.contains("missing.jsonl` does not exist"), "{message}");
     let (message, _) = error(&config(&[]));
@@ -175,7 +175,7 @@ fn a_forced_format_reads_what_detection_would_not_and_an_unknown_one_is_named() 
     let (message, hint) = error(&forced("chatt"));
     assert!(
         message.contains("unknown format `chatt`; known: ")
-            && message.contains("chat, sharegpt")
+            && message.contains("chat, agent-instruct, sharegpt")
             && hint.contains("detected"),
         "{message}"
     );
