@@ -16,6 +16,7 @@ use crate::repair;
 use crate::rows::{Row, Rows};
 use crate::source::{self, Source};
 use crate::tables;
+use crate::tf_records;
 
 /// Items per chunk at most; a chunk is what is in memory at once.
 const CHUNK_ITEMS: usize = 512;
@@ -187,8 +188,10 @@ fn table_rows(
     reader: Box<dyn BufRead + Send>,
 ) -> Box<dyn Iterator<Item = Row> + Send> {
     let reader = Cursor::new(head).chain(reader);
-    if kind == tables::Kind::Csv {
-        return tables::csv_rows(reader);
+    match kind {
+        tables::Kind::Csv => return tables::csv_rows(reader),
+        tables::Kind::TfRecords => return tf_records::rows(reader),
+        tables::Kind::Parquet | tables::Kind::Arrow => {}
     }
     let opened = match (kind, &file.place) {
         (tables::Kind::Parquet, Place::Path(path)) if !files::is_packed(&file.name) => fs_err::File::open(path)

@@ -12,9 +12,22 @@ use crate::remote::RemoteFile;
 use crate::source::Source;
 
 /// Endings looked for in folders; a file given by name is read whatever its ending.
-pub(crate) const ENDINGS: [&str; 14] = [
-    ".json", ".jsonl", ".ndjson", ".traj", ".cast", ".eval", ".xml", ".txt", ".log", ".yaml", ".yml", ".parquet",
-    ".arrow", ".csv",
+pub(crate) const ENDINGS: [&str; 15] = [
+    ".json",
+    ".jsonl",
+    ".ndjson",
+    ".traj",
+    ".cast",
+    ".eval",
+    ".xml",
+    ".txt",
+    ".log",
+    ".yaml",
+    ".yml",
+    ".parquet",
+    ".arrow",
+    ".csv",
+    ".tfrecord",
 ];
 /// Packed forms, recognised by their first bytes; the endings only matter in folders.
 const PACKED: [&str; 4] = [".gz", ".gzip", ".zst", ".zstd"];

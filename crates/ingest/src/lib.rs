@@ -27,6 +27,7 @@ mod rows;
 mod run;
 mod source;
 mod tables;
+mod tf_records;
 mod yaml;
 
 pub use config::{CorpusConfig, IngestConfig};

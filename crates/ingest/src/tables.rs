@@ -18,6 +18,7 @@ use parquet::file::reader::ChunkReader;
 use crate::json::{Value, quote};
 use crate::refusal::Refusal;
 use crate::rows::Row;
+use crate::tf_records;
 
 /// Columns whose strings may be JSON.
 const JSON_COLUMNS: [&str; 10] = [
@@ -36,18 +37,20 @@ const JSON_COLUMNS: [&str; 10] = [
 const BATCH_BYTES: u64 = 32 << 20;
 const MAX_BATCH_ROWS: u64 = 1024;
 
-/// Which kind of columns a file holds, by its first bytes or, for CSV, its name.
+/// Which kind of columns a file holds, by its first bytes or, for CSV, its name; records of TensorFlow are one too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Parquet,
     Arrow,
     Csv,
+    TfRecords,
 }
 
 pub(crate) fn kind(head: &[u8], unpacked_name: &str) -> Option<Kind> {
     match () {
         () if head.starts_with(b"PAR1") => Some(Kind::Parquet),
         () if head.starts_with(b"ARROW1") => Some(Kind::Arrow),
+        () if tf_records::is_first(head) => Some(Kind::TfRecords),
         () if unpacked_name.ends_with(".csv") || unpacked_name.ends_with(".tsv") => Some(Kind::Csv),
         () => None,
     }

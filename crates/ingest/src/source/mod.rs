@@ -9,6 +9,7 @@ mod agentnet_recording;
 mod agentworld;
 mod android_actions;
 mod android_control;
+mod android_control_records;
 mod android_elements;
 mod android_history;
 mod android_world;
@@ -82,6 +83,7 @@ static SOURCES: &[&dyn Source] = &[
     &android_world::AndroidWorld,
     &android_history::AndroidHistory,
     &android_control::AndroidControl,
+    &android_control_records::FORMAT,
     &autodroid::Exploration,
     &autodroid::Profiles,
     &miniwob::MiniWob,

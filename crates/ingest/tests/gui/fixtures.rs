@@ -82,6 +82,11 @@ fn pages_of_a_browser_are_steps_of_a_file() {
 }
 
 #[test]
+fn published_android_episodes_are_records_with_windows_and_trees() {
+    check("android-control-records");
+}
+
+#[test]
 fn all_fixtures_together_give_what_each_gives_alone() {
     let together = ingest(&config(&[folder().join("fixtures")])).unwrap();
     let names: Vec<String> = worldloom_ingest::formats().into_iter().map(|format| format.name).collect();
