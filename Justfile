@@ -50,6 +50,10 @@ bench-kernels *arguments:
 bench-train:
     cargo run --release --example memory
 
+# One GRPO step, generation and training: a prompt of 1,024 or 4,096 tokens computed once for its 8 completions, or 8 times.
+bench-grpo:
+    cargo run --release --example grpo
+
 # The bundled sample again, from its seed.
 sample:
     cargo run --release -- record terminal --episodes 15000 --seed 1 --out data/terminal-sample.jsonl.zst
