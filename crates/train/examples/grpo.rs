@@ -15,6 +15,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
@@ -117,8 +118,7 @@ fn cell(folder: &str, prompt: usize, rows: &str, steps: u64, out: &mut impl Writ
     };
     let is_shared = rows == "shared";
     let folder = tempfile::tempdir()?;
-    let mut sampler =
-        TimedSampler { model: model.clone(), is_shared, taken: std::rc::Rc::new(std::cell::Cell::default()) };
+    let mut sampler = TimedSampler { model: model.clone(), is_shared, taken: Arc::default() };
     let mut watch = Watch { generation: sampler.taken.clone(), lines: Vec::new() };
     let stop = AtomicBool::new(false);
     let prompts: Vec<RlPrompt> = (0..steps).map(|number| rl_prompt(number, prompt, model.vocab_size)).collect();
@@ -148,6 +148,12 @@ fn config(steps: u64, is_shared: bool) -> RlConfig {
         normalisation: Normalisation::Group,
         refills: 0,
         overlong: Overlong::Keep,
+        curriculum: None,
+        ahead: false,
+        max_staleness: 1,
+        correct_stale: true,
+        validation: None,
+        reference_every: None,
         objective: Objective::published(Name::Grpo),
         truth_nll: 0.0,
         precision: Precision::F32,
@@ -182,7 +188,7 @@ fn rl_prompt(number: u64, length: usize, vocabulary: usize) -> RlPrompt {
 struct TimedSampler {
     model: ModelConfig,
     is_shared: bool,
-    taken: std::rc::Rc<std::cell::Cell<Duration>>,
+    taken: Arc<Mutex<Duration>>,
 }
 
 impl Sampler for TimedSampler {
@@ -210,7 +216,7 @@ impl Sampler for TimedSampler {
             .collect();
         let groups = Generator::new(decoder, &self.model)?.generate(&requests, &mut |_, _| {})?;
         let groups = groups.chunks(requests_each).map(<[Vec<Completion>]>::concat).collect();
-        self.taken.set(started.elapsed());
+        *self.taken.lock().unwrap_or_else(PoisonError::into_inner) = started.elapsed();
         Ok(groups)
     }
 }
@@ -227,13 +233,16 @@ impl Scorer for ByTokens {
 }
 
 struct Watch {
-    generation: std::rc::Rc<std::cell::Cell<Duration>>,
+    generation: Arc<Mutex<Duration>>,
     lines: Vec<String>,
 }
 
 impl Observer for Watch {
     fn on_rl_step(&mut self, metrics: &RlStepMetrics) {
-        let (generation, all) = (self.generation.get().as_secs_f64() * 1e3, metrics.clock.seconds * 1e3);
+        let (generation, all) = (
+            self.generation.lock().unwrap_or_else(PoisonError::into_inner).as_secs_f64() * 1e3,
+            metrics.clock.seconds * 1e3,
+        );
         self.lines.push(format!(
             "step {}: generation {generation:.0} ms, training {:.0} ms, all {all:.0} ms, norm {:.4}, length {:.0}",
             metrics.step,

@@ -158,6 +158,9 @@ pub(crate) struct Loaded {
     pub(crate) state: State,
 }
 
+/// Writes further files into a checkpoint's folder.
+pub(crate) type Further<'a> = &'a dyn Fn(&Path) -> Result<()>;
+
 /// The checkpoints of one run.
 pub(crate) struct Checkpoints {
     run: PathBuf,
@@ -200,7 +203,14 @@ impl Checkpoints {
     }
 
     /// Writes one and removes those that the policy does not keep. Weights that are not numbers are refused.
-    pub(crate) fn save(&self, learner: &Learner, model: &ModelConfig, state: &State) -> Result<PathBuf> {
+    /// `further` writes what else a stage wants to find again.
+    pub(crate) fn save(
+        &self,
+        learner: &Learner,
+        model: &ModelConfig,
+        state: &State,
+        further: Further<'_>,
+    ) -> Result<PathBuf> {
         learner.check_weights(state.step)?;
         self.check_space(learner.decoder().num_trained() as u64)?;
         let target = self.folder.join(name_of(state.step));
@@ -211,6 +221,7 @@ impl Checkpoints {
         }
         learner.optimizer.save(&writer.path().join(OPTIMIZER))?;
         write_json(&writer.path().join(STATE), state)?;
+        further(writer.path())?;
         let mut manifest = Manifest::new(KIND, VERSION);
         manifest.config = self.identity.config.clone();
         manifest.inputs = self.identity.inputs.clone();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use worldloom_model::{Decoder, LoraConfig, ModelConfig, Precision, SaveDType, SaveOptions};
 use worldloom_schema::InputRef;
 
-use crate::checkpoint::{Best, CheckpointConfig, Checkpoints, Identity, OPTIMIZER, State, write_json};
+use crate::checkpoint::{Best, CheckpointConfig, Checkpoints, Further, Identity, OPTIMIZER, State, write_json};
 use crate::error::Result;
 use crate::lanes::Lanes;
 use crate::learner::Learner;
@@ -75,6 +75,8 @@ pub(crate) struct Run {
     checkpoints: Checkpoints,
     out: PathBuf,
     saved: Option<u64>,
+    /// The checkpoint that this call goes on from.
+    pub(crate) from: Option<PathBuf>,
 }
 
 impl Run {
@@ -93,10 +95,10 @@ impl Run {
         let checkpoints = Checkpoints::open(job.out, checkpoints, Identity { config, inputs })?;
         let start = job.decoder.held_in(loaded_in(precision, lora));
         let base = lora.map(|_| start.clone());
-        let (decoder, optimizer, state, saved) = match checkpoints.latest(base.as_ref(), job.device)? {
+        let (decoder, optimizer, state, from) = match checkpoints.latest(base.as_ref(), job.device)? {
             Some(loaded) => {
                 let optimizer = Optimizer::load(optimizer, &loaded.decoder, &loaded.folder.join(OPTIMIZER))?;
-                (loaded.decoder, optimizer, loaded.state, Some(loaded.state.step))
+                (loaded.decoder, optimizer, loaded.state, Some(loaded.folder))
             }
             None => {
                 let decoder = match lora {
@@ -117,7 +119,8 @@ impl Run {
         let metrics = MetricsFile::resume(job.out, state.step)?;
         let mut learner = Learner::new(decoder, optimizer, job.device, seed);
         (learner.recompute, learner.lanes) = (recompute, Lanes::new(micro_batches_at_once));
-        Ok(Self { learner, state, metrics, model: job.model, checkpoints, out: job.out.into(), saved })
+        let saved = from.as_ref().map(|_| state.step);
+        Ok(Self { learner, state, metrics, model: job.model, checkpoints, out: job.out.into(), saved, from })
     }
 
     /// Saves after a step if one is due, or if it is the best so far and such a one is kept.
@@ -125,6 +128,11 @@ impl Run {
         let is_best = self.state.best.is_some_and(|best| best.step == self.state.step);
         let is_due = self.checkpoints.is_due(self.state.step, last) || (is_best && self.checkpoints.keeps_best());
         if is_due { self.save(control) } else { Ok(()) }
+    }
+
+    /// Whether a checkpoint belongs after the last step made.
+    pub(crate) fn is_due(&self, last: u64) -> bool {
+        self.checkpoints.is_due(self.state.step, last)
     }
 
     /// Remembers the step if its validation loss is the lowest so far; one that is not finite never is.
@@ -136,14 +144,24 @@ impl Run {
 
     /// Saves unless this step is saved already.
     pub(crate) fn save(&mut self, control: &mut Control<'_>) -> Result<()> {
+        self.save_with(control, &|_| Ok(()))
+    }
+
+    /// The same with further files in the checkpoint's folder.
+    pub(crate) fn save_with(&mut self, control: &mut Control<'_>, further: Further<'_>) -> Result<()> {
         if self.saved == Some(self.state.step) {
             return Ok(());
         }
         self.metrics.sync()?;
-        let folder = self.checkpoints.save(&self.learner, &self.model, &self.state)?;
+        let folder = self.checkpoints.save(&self.learner, &self.model, &self.state, further)?;
         self.saved = Some(self.state.step);
         control.observer.on_checkpoint(self.state.step, &folder);
         Ok(())
+    }
+
+    /// Writes the weights as training has them into a folder that is there.
+    pub(crate) fn save_weights(&self, folder: &Path) -> Result<()> {
+        save_weights(&self.learner, &self.model, folder)
     }
 
     /// Writes `model/` whole, with the adapters folded in and beside it where there are any, and the report.

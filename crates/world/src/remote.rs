@@ -68,6 +68,8 @@ pub struct RemoteSampler {
     folder: PathBuf,
     sampling: (usize, f32, Vec<u32>),
     batches: u64,
+    /// Batches since the server was given weights, as of the last answer.
+    age: u64,
 }
 
 impl RemoteSampler {
@@ -95,14 +97,13 @@ impl RemoteSampler {
             return Err(Error::config("sampler.reload.every", "0, expected at least 1"));
         }
         let sampling = (max_new_tokens, temperature, stop_ids);
-        Ok(Self { endpoint, config, model, folder: folder.into(), sampling, batches: 0 })
+        Ok(Self { endpoint, config, model, folder: folder.into(), sampling, batches: 0, age: 0 })
     }
 
-    fn hand_over(&self, decoder: &Decoder) -> std::result::Result<(), Failure> {
+    fn hand_over(&mut self, decoder: &Decoder) -> std::result::Result<(), Failure> {
         let Some(reload) = &self.config.reload else { return Ok(()) };
-        let age = self.batches % reload.every;
-        if age > 0 {
-            tracing::info!(batches = age, "sampling from older weights");
+        self.age = self.batches % reload.every;
+        if self.age > 0 {
             return Ok(());
         }
         let partial = self.folder.with_extension("partial");
@@ -156,6 +157,10 @@ impl Sampler for RemoteSampler {
                 group(prompt, reply?, stop_ids).map_err(|detail| format!("prompt `{}`: {detail}", prompt.id).into())
             })
             .collect()
+    }
+
+    fn staleness(&self) -> u64 {
+        self.age
     }
 }
 

@@ -58,6 +58,7 @@ impl Step for Rl {
             Role::required("model", None, "artifact of `train sft`, or a folder with `config.json`"),
             Role::required("prompts", Some("rendered"), "artifact of `render` for stage rl"),
             Role::optional("verifiers", Some("verifiers"), "artifact of `verifier build`, for the rule"),
+            Role::optional("from-rollouts", None, "run folder of RL: train on its rollouts, sample and score nothing"),
         ];
         ROLES
     }
@@ -106,6 +107,12 @@ impl Step for Rl {
             tracing::info!(left_out, "true answers that are too long or cannot be written");
         }
         let micro_batch = largest_micro_batch(&config, &ids);
+        let precision = loaded_in(config.precision, config.lora.as_ref());
+        if let Some(rollouts) = context.optional("from-rollouts") {
+            return train(context, precision, Some(&form), micro_batch, |job, control| {
+                Ok(rl::replay(&config, job, &ids, rollouts, control)?)
+            });
+        }
         let stops = renderer.stop_tokens();
         let place = JudgePlace { folder: &context.out, key: &variable, device: &cpu() };
         let (judge, second) = (scorer.judge.open(&place)?, scorer.second.clone());
@@ -116,7 +123,6 @@ impl Step for Rl {
         if let Some(verifiers) = context.optional("verifiers") {
             scorer = scorer.with_verifiers(read_verifiers(&verifiers.join(VERIFIER_FILE))?);
         }
-        let precision = loaded_in(config.precision, config.lora.as_ref());
         train(context, precision, Some(&form), micro_batch, |job, control| {
             let (longest, temperature) = (config.max_completion_tokens, config.temperature as f32);
             let mut sampler: Box<dyn Sampler> = match &remote {

@@ -41,7 +41,7 @@ pub(super) fn train(
     let device = open(context, &from, precision, micro_batch)?.autodiff();
     let (decoder, model) = worldloom_model::load_in(&from, precision, &device)?;
     write_lineage(context)?;
-    let mut watch = Watch { progress: context.progress, live: None, steps: 0 };
+    let mut watch = Watch { progress: context.progress, live: None, has_begun: false, steps: 0 };
     let mut control = Control { observer: &mut watch, stop: context.stop };
     let listening = listen();
     let report = run(Job { decoder, model, out: &context.out, device: &device }, &mut control)?;
@@ -95,6 +95,8 @@ fn open(context: &StepContext<'_>, model: &Path, precision: Precision, micro_bat
 struct Watch<'a> {
     progress: &'a Progress,
     live: Option<Live>,
+    /// Whether a step of RL was heard of: its view opens with the first.
+    has_begun: bool,
     steps: u64,
 }
 
@@ -147,6 +149,13 @@ impl Observer for Watch<'_> {
     }
 
     fn on_rl_step(&mut self, metrics: &RlStepMetrics) {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            self.live = Live::open(self.progress.label(), self.steps);
+        }
+        if let Some(live) = &mut self.live {
+            live.show_rl(metrics);
+            return;
+        }
         self.progress.update_with(metrics.step, self.steps, || {
             let (reward, faults) = (metrics.reward_mean, 100.0 * metrics.fault_share);
             format!("reward {reward:.2} faults {faults:.1} % length {:.0}", metrics.response_length)

@@ -33,7 +33,7 @@ const fn figure(title: &'static str, axis: Axis, metrics: &'static [(&'static st
 }
 
 /// Figures in order; one without any of its metrics is left out. A prefix takes what no other figure names.
-const FIGURES: [Figure; 24] = [
+const FIGURES: [Figure; 27] = [
     figure("loss", Axis::Least, &[("loss", "training"), ("validation_loss", "validation")]),
     figure("validation loss by domain", Axis::Least, &[("validation.domains.*.loss", "")]),
     figure("bits per byte", Axis::Least, &[("validation.bits_per_byte", "validation")]),
@@ -43,7 +43,11 @@ const FIGURES: [Figure; 24] = [
     figure("tokens by part of the mixture", Axis::Zero, &[("parts.", "")]),
     figure("tokens a second", Axis::Zero, &[("clock.tokens_per_s", "tokens/s")]),
     figure("choices of the busiest expert, times an even share", Axis::Zero, &[("routers.busiest", "busiest")]),
-    figure("mean reward, 0–25", Axis::Zero, &[("reward_mean", "reward")]),
+    figure(
+        "mean reward, 0–25",
+        Axis::Zero,
+        &[("reward_mean", "reward"), ("validation.reward_mean", "held-out prompts")],
+    ),
     figure("mean reward by domain, 0–25", Axis::Zero, &[("by_label.*.reward_mean", "")]),
     figure(
         "faults and groups without signal, share",
@@ -66,6 +70,27 @@ const FIGURES: [Figure; 24] = [
     figure("rubric and rule, 0–25", Axis::Zero, &[("reward_parts.rubric", "rubric"), ("reward_parts.rule", "rule")]),
     figure("matches of scored completions, share", Axis::Zero, &[("reward_parts.match", "match")]),
     figure("other reward parts", Axis::Zero, &[("reward_parts.", "")]),
+    figure(
+        "held-out prompts: rubric by dimension, 1–5",
+        Axis::Least,
+        &[
+            ("validation.reward_parts.format", "format"),
+            ("validation.reward_parts.factuality", "factuality"),
+            ("validation.reward_parts.consistency", "consistency"),
+            ("validation.reward_parts.realism", "realism"),
+            ("validation.reward_parts.quality", "quality"),
+        ],
+    ),
+    figure(
+        "held-out prompts: matches of scored completions, share",
+        Axis::Zero,
+        &[("validation.reward_parts.match", "match")],
+    ),
+    figure(
+        "batches that the sampler's weights are old, and their largest weight",
+        Axis::ZeroIfAny,
+        &[("staleness", "batches"), ("correction_max", "weight before the cut"), ("correction", "mean weight")],
+    ),
     figure("completion length, mean", Axis::Zero, &[("response_length", "tokens")]),
     figure("completions that end by themselves and are not cut, share", Axis::Zero, &[("stopped_share", "ended")]),
     figure("entropy by token", Axis::Zero, &[("entropy", "entropy")]),

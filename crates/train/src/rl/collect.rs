@@ -5,16 +5,17 @@ use worldloom_model::generate::Completion;
 
 use super::advantage::{Advantages, advantages};
 use super::config::{Overlong, RlConfig};
-use super::rollout::{Group, Partners, RlPrompt, Rollouts, Sample, Score};
+use super::drawer::Drawer;
+use super::rollout::{Group, Notes, Partners, RlPrompt, Rollouts, Said, Sample, Score, Scorer};
 use crate::error::{Error, Result};
-use crate::order::Order;
 use crate::seeds::{Purpose, split_seed};
 
 /// A prompt's completions with their scores.
-struct Scored {
-    prompt: usize,
-    completions: Vec<Completion>,
-    scores: Vec<Score>,
+pub(super) struct Scored {
+    pub(super) prompt: usize,
+    pub(super) completions: Vec<Completion>,
+    pub(super) scores: Vec<Score>,
+    pub(super) said: Vec<Said>,
 }
 
 impl Scored {
@@ -29,7 +30,8 @@ impl Scored {
     }
 }
 
-/// Chooses prompts from `cursor` of the order on, samples and scores them, and computes advantages. `step` counts from 0.
+/// Chooses prompts from `cursor` of the drawer's order on, samples and scores them, and computes advantages. `step` counts
+/// from 0.
 ///
 /// Groups from which nothing can be learnt are replaced by further prompts' in at most `refills` rounds (dynamic
 /// sampling, DAPO arXiv 2503.14476); the last round keeps what comes.
@@ -38,17 +40,22 @@ pub(super) fn collect(
     decoder: &Decoder,
     prompts: &[RlPrompt],
     (step, cursor): (u64, u64),
+    drawer: &mut Drawer,
     partners: &mut Partners<'_>,
 ) -> Result<Rollouts> {
-    let order = Order::new(prompts.len(), config.seed);
     let (mut kept, mut refilled_groups) = (Vec::new(), 0);
-    let mut drawn = 0;
+    let (mut drawn, mut staleness) = (0, 0);
     for round in 0..=config.refills {
-        let missing = (config.prompts_per_step - kept.len()) as u64;
-        let chosen: Vec<usize> = (0..missing).map(|at| order.at(cursor + drawn + at)).collect();
-        drawn += missing;
+        let missing = config.prompts_per_step - kept.len();
+        let mut chosen = Vec::new();
+        for _ in 0..missing {
+            chosen.push(drawer.draw(cursor, &mut drawn));
+        }
         let is_last = round == config.refills;
-        for group in score(config, decoder, prompts, &chosen, (step, round), partners)? {
+        let groups = score(config, decoder, prompts, &chosen, (step, round), partners)?;
+        staleness = staleness.max(partners.sampler.staleness());
+        for group in groups {
+            drawer.note(group.prompt, &group.scores);
             match is_last || group.teaches(config) {
                 true => kept.push(group),
                 false => refilled_groups += 1,
@@ -58,11 +65,72 @@ pub(super) fn collect(
             break;
         }
     }
-    let rewards: Vec<Vec<Option<f64>>> = kept.iter().map(Scored::rewards).collect();
+    for group in &mut kept {
+        group.said = group.completions.iter().map(|completion| said(partners.scorer, completion)).collect();
+    }
+    let (notes, rested) = (partners.scorer.take_notes(), drawer.take_rested());
+    let staleness = Some(staleness);
+    Ok(Rollouts { refilled_groups, drawn, rested, staleness, notes, ..assemble(config, prompts, kept) })
+}
+
+/// Samples with their advantages.
+pub(super) fn assemble(config: &RlConfig, prompts: &[RlPrompt], scored: Vec<Scored>) -> Rollouts {
+    let rewards: Vec<Vec<Option<f64>>> = scored.iter().map(Scored::rewards).collect();
     let Advantages { values, zero_variance_groups, dropped_groups } = advantages(&rewards, config.normalisation);
-    let groups = kept.into_iter().zip(values).map(|(group, advantages)| samples_of(config, prompts, group, advantages));
-    let groups = groups.collect();
-    Ok(Rollouts { groups, zero_variance_groups, dropped_groups, refilled_groups, drawn })
+    let drawn = scored.len() as u64;
+    let groups = scored.into_iter().zip(values);
+    Rollouts {
+        groups: groups.map(|(group, advantages)| samples_of(config, prompts, group, advantages)).collect(),
+        zero_variance_groups,
+        dropped_groups,
+        refilled_groups: 0,
+        drawn,
+        rested: 0,
+        staleness: None,
+        notes: Notes::default(),
+    }
+}
+
+/// Scores rollouts again on which the scorer failed, and computes advantages anew.
+pub(super) fn score_again(
+    config: &RlConfig,
+    prompts: &[RlPrompt],
+    step: u64,
+    rollouts: Rollouts,
+    scorer: &mut dyn Scorer,
+) -> Result<Rollouts> {
+    let Rollouts { groups, refilled_groups, drawn, rested, staleness, .. } = rollouts;
+    let mut scored: Vec<Scored> = groups.into_iter().map(scored_of).collect();
+    let open: Vec<usize> =
+        (0..scored.len()).filter(|&at| scored[at].scores.iter().any(|score| score.reward().is_none())).collect();
+    let asked: Vec<Group<'_>> = open
+        .iter()
+        .map(|&at| Group { prompt: scored[at].prompt, completions: scored[at].completions.as_slice() })
+        .collect();
+    let scores = scorer.score(&asked).map_err(|source| Error::Scorer { step, source })?;
+    for (at, mut scores) in open.into_iter().zip(scores) {
+        for (completion, score) in scored[at].completions.iter().zip(&mut scores) {
+            penalise(config, completion, score);
+        }
+        scored[at].scores = scores;
+    }
+    let notes = scorer.take_notes();
+    Ok(Rollouts { refilled_groups, drawn, rested, staleness, notes, ..assemble(config, prompts, scored) })
+}
+
+fn scored_of(group: Vec<Sample>) -> Scored {
+    let prompt = group.first().map_or(0, |sample| sample.prompt);
+    let mut scored = Scored { prompt, completions: Vec::new(), scores: Vec::new(), said: Vec::new() };
+    for Sample { completion, score, said, .. } in group {
+        scored.completions.push(completion);
+        scored.scores.push(score);
+        scored.said.push(said);
+    }
+    scored
+}
+
+fn said(scorer: &dyn Scorer, completion: &Completion) -> Said {
+    Said { text: scorer.text(&completion.tokens), thinking: scorer.thinking(&completion.tokens) }
 }
 
 fn score(
@@ -73,30 +141,57 @@ fn score(
     (step, round): (u64, u64),
     partners: &mut Partners<'_>,
 ) -> Result<Vec<Scored>> {
-    let asked: Vec<&RlPrompt> = chosen.iter().map(|&prompt| &prompts[prompt]).collect();
     let seed = match (split_seed(config.seed, Purpose::Sampling, step), round) {
         (seed, 0) => seed,
         (seed, round) => split_seed(seed, Purpose::Sampling, round),
     };
-    let sampled = partners.sampler.sample(decoder, &asked, config.group_size, seed);
-    let completions = sampled.map_err(|source| Error::Sampler { step: step + 1, source })?;
-    check_completions(config, &completions, chosen.len(), step + 1)?;
+    let asked = Asked { prompts, chosen, group_size: config.group_size, seed, step: step + 1 };
+    let mut groups = sample_and_score(config, decoder, &asked, partners)?;
+    for group in &mut groups {
+        for (completion, score) in group.completions.iter().zip(&mut group.scores) {
+            penalise(config, completion, score);
+        }
+    }
+    Ok(groups)
+}
+
+/// What is sampled.
+pub(super) struct Asked<'a> {
+    pub(super) prompts: &'a [RlPrompt],
+    pub(super) chosen: &'a [usize],
+    pub(super) group_size: usize,
+    pub(super) seed: u64,
+    /// For messages, from 1.
+    pub(super) step: u64,
+}
+
+/// Completions of the chosen prompts and their scores, checked and without a penalty.
+pub(super) fn sample_and_score(
+    config: &RlConfig,
+    decoder: &Decoder,
+    asked: &Asked<'_>,
+    partners: &mut Partners<'_>,
+) -> Result<Vec<Scored>> {
+    let &Asked { prompts, chosen, group_size, seed, step } = asked;
+    let of: Vec<&RlPrompt> = chosen.iter().map(|&prompt| &prompts[prompt]).collect();
+    let sampled = partners.sampler.sample(decoder, &of, group_size, seed);
+    let completions = sampled.map_err(|source| Error::Sampler { step, source })?;
+    check_completions(config, &completions, (chosen.len(), group_size), step)?;
     let groups: Vec<Group<'_>> = chosen
         .iter()
         .zip(&completions)
         .map(|(&prompt, completions)| Group { prompt, completions: completions.as_slice() })
         .collect();
-    let scores = partners.scorer.score(&groups).map_err(|source| Error::Scorer { step: step + 1, source })?;
-    check_scores(&completions, &scores, step + 1)?;
+    let scores = partners.scorer.score(&groups).map_err(|source| Error::Scorer { step, source })?;
+    check_scores(&completions, &scores, step)?;
     let groups = chosen.iter().zip(completions).zip(scores);
-    Ok(groups
-        .map(|((&prompt, completions), mut scores)| {
-            for (completion, score) in completions.iter().zip(&mut scores) {
-                penalise(config, completion, score);
-            }
-            Scored { prompt, completions, scores }
-        })
-        .collect())
+    let scored = |((&prompt, completions), scores): ((&usize, Vec<Completion>), Vec<Score>)| Scored {
+        prompt,
+        said: vec![Said::default(); completions.len()],
+        completions,
+        scores,
+    };
+    Ok(groups.map(scored).collect())
 }
 
 /// Takes the penalty of a long completion from its reward (DAPO's soft overlong punishment, ibid. eq. 13).
@@ -110,16 +205,20 @@ fn penalise(config: &RlConfig, completion: &Completion, score: &mut Score) {
     parts.push(("length_penalty".into(), penalty));
 }
 
-fn check_completions(config: &RlConfig, groups: &[Vec<Completion>], expected: usize, step: u64) -> Result<()> {
+fn check_completions(
+    config: &RlConfig,
+    groups: &[Vec<Completion>],
+    (expected, group_size): (usize, usize),
+    step: u64,
+) -> Result<()> {
     let wrong = |detail: String| Err(Error::Rollout { step, detail });
     if groups.len() != expected {
         return wrong(format!("the sampler answered {} groups, expected {expected}", groups.len()));
     }
     for (at, group) in groups.iter().enumerate() {
-        if group.len() != config.group_size {
-            let expected = config.group_size;
+        if group.len() != group_size {
             return wrong(format!(
-                "the sampler answered {} completions in group {at}, expected {expected}",
+                "the sampler answered {} completions in group {at}, expected {group_size}",
                 group.len()
             ));
         }
@@ -152,10 +251,10 @@ fn check_scores(completions: &[Vec<Completion>], scores: &[Vec<Score>], step: u6
 }
 
 fn samples_of(config: &RlConfig, prompts: &[RlPrompt], group: Scored, advantages: Vec<Option<f64>>) -> Vec<Sample> {
-    let Scored { prompt, completions, scores } = group;
-    let samples = completions.into_iter().zip(scores).zip(advantages).enumerate();
+    let Scored { prompt, completions, scores, said } = group;
+    let samples = completions.into_iter().zip(scores).zip(said).zip(advantages).enumerate();
     samples
-        .map(|(number, ((completion, score), advantage))| Sample {
+        .map(|(number, (((completion, score), said), advantage))| Sample {
             prompt,
             number,
             tokens: [prompts[prompt].tokens.as_slice(), &completion.tokens].concat(),
@@ -165,6 +264,7 @@ fn samples_of(config: &RlConfig, prompts: &[RlPrompt], group: Scored, advantages
             advantage,
             old_log_probs: Vec::new(),
             reference_log_probs: None,
+            said,
         })
         .collect()
 }

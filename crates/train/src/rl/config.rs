@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use worldloom_model::{LoraConfig, Precision};
 
 use super::advantage::{Normalisation, check_group_size};
-use super::objective::Objective;
+use super::drawer::PassRates;
+use super::objective::{Correction, CorrectionLevel, CorrectionMode, Objective};
 use crate::checkpoint::CheckpointConfig;
 use crate::error::{Error, Result};
 use crate::lanes::{check_lanes, is_one, one};
@@ -29,6 +30,22 @@ pub enum Overlong {
         largest: f64,
     },
 }
+
+/// Prompts that measure and do not train.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RlValidation {
+    /// Steps between two measurements; there is one before the first step and one after the last.
+    pub every: u64,
+    /// Prompts that are held out, drawn by seed.
+    pub held_out_prompts: usize,
+    /// Completions of each, at the temperature of training, with the same seed each time. Default: 1.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub completions: usize,
+}
+
+/// The weight of rollouts of older weights: token by token, cut at 2, the default of verl and SkyRL.
+const OF_STALE: Correction = Correction { level: CorrectionLevel::Token, mode: CorrectionMode::Truncate, cap: 2.0 };
 
 /// An RL stage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -70,6 +87,26 @@ pub struct RlConfig {
     /// What happens to completions that reach the longest length. Default: nothing beside their score.
     #[serde(default)]
     pub overlong: Overlong,
+    /// Prompts that were always passed or always failed rest for a while. Default: none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub curriculum: Option<PassRates>,
+    /// Whether the next batch is sampled and scored while this one trains, with the weights that this step started from:
+    /// one step off the policy. Default: no.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub ahead: bool,
+    /// Batches of rollouts that the sampler's weights may be behind; the run refuses to train on older ones. Default: 1.
+    #[serde(default = "one_batch", skip_serializing_if = "is_one_batch")]
+    pub max_staleness: u64,
+    /// Whether rollouts of older weights are weighed by `exp(log π_old − log π_sampler)`, per token and cut at 2, where the
+    /// objective has no `correction` of its own. Default: yes.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub correct_stale: bool,
+    /// Prompts that are held out and completed every so many steps. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<RlValidation>,
+    /// Steps after which the policy becomes the reference of the divergence anew. Default: the starting weights stay it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reference_every: Option<u64>,
     /// The objective. Default: GSPO as published.
     #[serde(default)]
     pub objective: Objective,
@@ -107,6 +144,20 @@ fn yes() -> bool {
     true
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_yes(is_set: &bool) -> bool {
+    *is_set
+}
+
+fn one_batch() -> u64 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_one_batch(batches: &u64) -> bool {
+    *batches == 1
+}
+
 fn default_max_fault_share_at_start() -> f64 {
     0.1
 }
@@ -123,6 +174,29 @@ impl RlConfig {
     /// Updates of the whole run.
     pub fn updates(&self) -> u64 {
         self.steps * self.mini_batches as u64
+    }
+
+    /// What a step on rollouts of weights that are so many batches old goes by.
+    pub(super) fn for_staleness(&self, batches: Option<u64>) -> Self {
+        let mut config = self.clone();
+        if batches.is_some_and(|batches| batches > 0) && self.correct_stale && config.objective.correction.is_none() {
+            config.objective.correction = Some(OF_STALE);
+        }
+        config
+    }
+
+    /// Refuses what a run on dumped rollouts cannot do.
+    pub(super) fn check_replayed(&self) -> Result<()> {
+        let sampled = [
+            ("ahead", self.ahead),
+            ("validation", self.validation.is_some()),
+            ("curriculum", self.curriculum.is_some()),
+            ("refills", self.refills > 0),
+        ];
+        match sampled.into_iter().find(|(_, is_set)| *is_set) {
+            Some((field, _)) => Err(Error::config(field, "set, but rollouts are replayed: nothing is sampled")),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn check(&self) -> Result<()> {
@@ -156,6 +230,24 @@ impl RlConfig {
                 return Err(Error::config(field, format!("{share}, expected a share from 0 to 1")));
             }
         }
+        if let Some(validation) = self.validation {
+            for (field, value) in [
+                ("validation.every", validation.every as usize),
+                ("validation.held_out_prompts", validation.held_out_prompts),
+                ("validation.completions", validation.completions),
+            ] {
+                if value == 0 {
+                    return Err(Error::config(field, "0, expected at least 1"));
+                }
+            }
+        }
+        if let Some(curriculum) = self.curriculum {
+            curriculum.check()?;
+        }
+        self.check_reference()?;
+        if self.ahead && self.max_staleness == 0 {
+            return Err(Error::config("max_staleness", "0, but `ahead` trains on rollouts that are one batch old"));
+        }
         if !(self.truth_nll >= 0.0 && self.truth_nll.is_finite()) {
             return Err(Error::config("truth_nll", format!("{}, expected 0 or more", self.truth_nll)));
         }
@@ -178,5 +270,19 @@ impl RlConfig {
         self.optimizer.check()?;
         self.checkpoints.check()?;
         self.schedule.check(self.updates())
+    }
+
+    fn check_reference(&self) -> Result<()> {
+        let Some(every) = self.reference_every else { return Ok(()) };
+        let detail = if every == 0 {
+            "0, expected at least 1".to_string()
+        } else if self.objective.kl == 0.0 {
+            format!("{every}, but `objective.kl` is 0: there is no reference")
+        } else if self.lora.is_some() {
+            format!("{every}, but adapters are trained: the base stays their reference")
+        } else {
+            return Ok(());
+        };
+        Err(Error::config("reference_every", detail))
     }
 }

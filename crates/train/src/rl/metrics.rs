@@ -52,6 +52,47 @@ impl LabelFigures {
     }
 }
 
+/// Completions of held-out prompts.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HeldOut {
+    /// All of them.
+    #[serde(flatten)]
+    pub all: LabelFigures,
+    /// By the prompts' label, where they have one.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_label: BTreeMap<String, LabelFigures>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+fn current() -> Option<u64> {
+    Some(0)
+}
+
+#[expect(clippy::ref_option, reason = "serde passes a reference")]
+fn is_current(staleness: &Option<u64>) -> bool {
+    *staleness == Some(0)
+}
+
+impl HeldOut {
+    pub(super) fn of(groups: &[Vec<Sample>], prompts: &[RlPrompt]) -> Self {
+        let samples: Vec<&Sample> = groups.iter().flatten().collect();
+        Self { all: LabelFigures::of(&samples), by_label: by_label(&samples, prompts) }
+    }
+}
+
+fn by_label(samples: &[&Sample], prompts: &[RlPrompt]) -> BTreeMap<String, LabelFigures> {
+    let mut labels: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();
+    for sample in samples {
+        labels.entry(&prompts[sample.prompt].label).or_default().push(sample);
+    }
+    labels.remove("");
+    labels.into_iter().map(|(name, of)| (name.to_string(), LabelFigures::of(&of))).collect()
+}
+
 /// One step of RL. Shares are of completions unless said otherwise.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct RlStepMetrics {
@@ -98,6 +139,28 @@ pub struct RlStepMetrics {
     /// Groups that were put aside for others with something to teach.
     #[serde(default)]
     pub refilled_groups: u64,
+    /// Prompts that were passed over because the policy always passes or always fails them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub rested_prompts: u64,
+    /// Batches of rollouts between the weights that sampled and those that the step started from; none where rollouts are
+    /// replayed.
+    #[serde(default = "current", skip_serializing_if = "is_current")]
+    pub staleness: Option<u64>,
+    /// Mean weight between the sampler's policy and the trainer's over active tokens, where it is corrected for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correction: Option<f64>,
+    /// The largest such weight before it was cut.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correction_max: Option<f64>,
+    /// Whether the policy became the reference anew before the step.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reference_reset: bool,
+    /// Held-out prompts, where they were completed after the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation: Option<HeldOut>,
+    /// The same before the first step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validation_before: Option<HeldOut>,
     /// Mean tokens of a completion.
     pub response_length: f64,
     /// Share that ended with a stop token.
@@ -136,11 +199,6 @@ impl RlStepMetrics {
         let samples: Vec<&Sample> = rollouts.groups.iter().flatten().collect();
         let LabelFigures { reward_mean, reward_parts, faults, unavailable, stopped_share, .. } =
             LabelFigures::of(&samples);
-        let mut labels: BTreeMap<&str, Vec<&Sample>> = BTreeMap::new();
-        for sample in &samples {
-            labels.entry(&prompts[sample.prompt].label).or_default().push(sample);
-        }
-        labels.remove("");
         let count = samples.len() as f64;
         Self {
             completions: samples.len() as u64,
@@ -150,10 +208,14 @@ impl RlStepMetrics {
             faults,
             unavailable: unavailable.values().sum(),
             unavailable_reasons: unavailable,
-            by_label: labels.into_iter().map(|(name, of)| (name.to_string(), LabelFigures::of(&of))).collect(),
+            by_label: by_label(&samples, prompts),
             zero_variance_share: rollouts.zero_variance_groups as f64 / rollouts.groups.len() as f64,
             dropped_groups: rollouts.dropped_groups as u64,
             refilled_groups: rollouts.refilled_groups as u64,
+            rested_prompts: rollouts.rested,
+            staleness: rollouts.staleness,
+            scorer: rollouts.notes.figures.iter().cloned().collect(),
+            alarms: rollouts.notes.alarms.clone(),
             response_length: samples.iter().map(|sample| sample.completion.tokens.len()).sum::<usize>() as f64 / count,
             stopped_share,
             tokens: samples.iter().map(|sample| sample.tokens.len() as u64).sum(),

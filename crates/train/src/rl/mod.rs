@@ -4,6 +4,9 @@
 //! whole groups, each of which makes one update. The *sampler* makes completions, the *scorer* judges them; both are the
 //! caller's. A sample is *active* if it can push the weights at all.
 //!
+//! Rollouts come from the policy as it is, from the policy of one batch before (*ahead*), or from another run's dump
+//! (*replayed*).
+//!
 //! A group whose rewards are all equal has advantage 0: it stays in the denominators and pushes nothing (unless a
 //! divergence is asked for). A mini-batch in which nothing pushes makes no update and is counted.
 
@@ -11,14 +14,18 @@ mod advantage;
 mod alarms;
 mod collect;
 mod config;
+mod drawer;
+mod kept;
 mod metrics;
 mod objective;
+mod records;
+mod reference;
 mod rollout;
 mod rows;
 mod update;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use worldloom_model::{Decoder, ModelConfig};
@@ -27,8 +34,9 @@ use worldloom_schema::InputRef;
 pub use worldloom_model::generate::Completion;
 
 pub use advantage::{Advantages, Normalisation, advantages, check_group_size};
-pub use config::{Overlong, RlConfig};
-pub use metrics::{LabelFigures, RlStepMetrics};
+pub use config::{Overlong, RlConfig, RlValidation};
+pub use drawer::PassRates;
+pub use metrics::{HeldOut, LabelFigures, RlStepMetrics};
 pub use objective::{
     Aggregation, Correction, CorrectionLevel, CorrectionMode, Denominators, Divergence, Name, Objective, PolicyLoss,
     Ratio, Sequence, Surrogate, Totals, policy_loss,
@@ -39,13 +47,19 @@ use crate::error::{Error, Result};
 use crate::learner::Place;
 use crate::metrics::{Clock, Control, StartInfo};
 use crate::run::{Job, Report, Run, Settings};
+use crate::seeds::{Purpose, split_seed};
 use alarms::History;
+use collect::Asked;
+use drawer::{Drawer, Seen};
+use records::Dumps;
+use reference::Reference;
 use rollout::{Rollouts, Sample};
 
-const ROLLOUTS: &str = "rollouts";
-
 /// Trains on `prompts`. Called again on the same folder, it goes on; the files it leaves are the same. The starting
-/// weights are the reference of the divergence.
+/// weights are the reference of the divergence, unless it is reset.
+///
+/// With `ahead`, step `k + 1`'s rollouts are sampled and scored with the weights that step `k` starts from, while it
+/// trains; a checkpoint holds the batch that is waiting.
 pub fn run(
     config: &RlConfig,
     job: Job<'_>,
@@ -53,30 +67,74 @@ pub fn run(
     partners: &mut Partners<'_>,
     control: &mut Control<'_>,
 ) -> Result<Report> {
+    train(config, job, prompts, Source::Sampled { partners, ahead: None }, control)
+}
+
+/// Trains on rollouts that another run dumped, in the order of its steps: nothing is sampled and nothing scored. Rewards are
+/// as they were; advantages and the trainer's log-probs are computed anew. `rollouts` is that run's folder, or its
+/// `rollouts/`. A run repeated on its own rollouts ends with the same weights.
+///
+/// From the second step on the weights are in general not those that sampled: `sampler_gap` says how far they are, and
+/// `objective.correction` weighs for it.
+pub fn replay(
+    config: &RlConfig,
+    job: Job<'_>,
+    prompts: &[RlPrompt],
+    rollouts: &Path,
+    control: &mut Control<'_>,
+) -> Result<Report> {
+    config.check_replayed()?;
+    let dumps = Dumps::open(rollouts)?;
+    dumps.check(config.steps)?;
+    train(config, job, prompts, Source::Replayed(dumps), control)
+}
+
+/// Where rollouts come from.
+enum Source<'a, 'b> {
+    /// From the policy.
+    Sampled {
+        partners: &'a mut Partners<'b>,
+        /// The next step's, where they are there already.
+        ahead: Option<Rollouts>,
+    },
+    /// From another run.
+    Replayed(Dumps),
+}
+
+fn train(
+    config: &RlConfig,
+    job: Job<'_>,
+    prompts: &[RlPrompt],
+    source: Source<'_, '_>,
+    control: &mut Control<'_>,
+) -> Result<Report> {
     config.check()?;
     check_prompts(config, &job.model, prompts)?;
-    let reference = update::reference_of(config, &job.decoder);
-    let out = job.out.to_path_buf();
-    let mut run = open(config, job, prompts)?;
+    let drawer = Drawer::new(config, prompts.len())?;
+    let mut reference = Reference::new(config, &job.decoder, job.out);
+    let (out, device) = (job.out.to_path_buf(), job.device.clone());
+    let mut run = open(config, job, prompts, &source)?;
+    reference.reload(config, run.state.step, &device)?;
+    let mut training = Training { config, prompts, reference, drawer, source, out };
+    training.read(&run)?;
     control.observer.on_start(&StartInfo {
         steps: config.steps,
         done: run.state.step,
         parameters: run.learner.decoder().num_parameters() as u64,
         rows: prompts.len() as u64,
         untrained_rows: 0,
-        validation_rows: 0,
+        validation_rows: training.drawer.held_out.len() as u64,
     });
-    let (mut last, mut history) = (None, History::read(&out)?);
+    let (mut last, mut history) = (None, History::read(&training.out)?);
     while run.state.step < config.steps {
         if control.is_stopped() {
-            run.save(control)?;
+            training.save(&mut run, control)?;
             return Ok(report(&run, prompts, true, last));
         }
-        let mut step = Step { config, prompts, reference: reference.as_ref(), rollouts: out.join(ROLLOUTS) };
-        let metrics = match step.run(&mut run, &mut history, partners) {
+        let metrics = match training.step(&mut run, &mut history) {
             // Nothing of the step is done: with the judge back, the same call goes on from here.
             Err(error @ Error::ScorerUnavailable { .. }) => {
-                run.save(control)?;
+                training.save(&mut run, control)?;
                 return Err(error);
             }
             outcome => outcome?,
@@ -84,7 +142,9 @@ pub fn run(
         run.metrics.push(&metrics)?;
         control.observer.on_rl_step(&metrics);
         last = Some(metrics);
-        run.save_if_due(config.steps, control)?;
+        if run.is_due(config.steps) {
+            training.save(&mut run, control)?;
+        }
     }
     let report = report(&run, prompts, false, last);
     run.finish(&report)?;
@@ -113,7 +173,7 @@ fn check_prompts(config: &RlConfig, model: &ModelConfig, prompts: &[RlPrompt]) -
     Ok(())
 }
 
-fn open(config: &RlConfig, job: Job<'_>, prompts: &[RlPrompt]) -> Result<Run> {
+fn open(config: &RlConfig, job: Job<'_>, prompts: &[RlPrompt], source: &Source<'_, '_>) -> Result<Run> {
     let mut hasher = blake3::Hasher::new();
     for prompt in prompts {
         hasher.update(prompt.id.as_bytes());
@@ -124,7 +184,10 @@ fn open(config: &RlConfig, job: Job<'_>, prompts: &[RlPrompt]) -> Result<Run> {
         }
     }
     let key = hasher.finalize().to_hex()[..32].to_string();
-    let inputs = BTreeMap::from([("prompts".to_string(), InputRef { path: PathBuf::new(), key })]);
+    let mut inputs = BTreeMap::from([("prompts".to_string(), InputRef { path: PathBuf::new(), key })]);
+    if let Source::Replayed(dumps) = source {
+        inputs.insert("rollouts".into(), InputRef { path: PathBuf::new(), key: dumps.key()? });
+    }
     let resolved = serde_json::to_value(config).map_err(|error| Error::config("", error.to_string()))?;
     let settings = Settings {
         optimizer: &config.optimizer,
@@ -138,53 +201,187 @@ fn open(config: &RlConfig, job: Job<'_>, prompts: &[RlPrompt]) -> Result<Run> {
     Run::open(job, resolved, inputs, settings)
 }
 
-/// What a step works with.
-struct Step<'a> {
+/// What steps work with.
+struct Training<'a, 'b> {
     config: &'a RlConfig,
     prompts: &'a [RlPrompt],
-    reference: Option<&'a Decoder>,
-    rollouts: PathBuf,
+    reference: Reference,
+    drawer: Drawer,
+    source: Source<'a, 'b>,
+    out: PathBuf,
 }
 
-impl Step<'_> {
-    fn run(&mut self, run: &mut Run, history: &mut History, partners: &mut Partners<'_>) -> Result<RlStepMetrics> {
+impl Training<'_, '_> {
+    /// What the checkpoint holds that the run goes on from. A batch ahead on which the scorer failed is scored again.
+    fn read(&mut self, run: &Run) -> Result<()> {
+        let Source::Sampled { partners, ahead } = &mut self.source else { return Ok(()) };
+        let Some(folder) = &run.from else { return Ok(()) };
+        *ahead = kept::read(folder, self.config, self.prompts, &mut self.drawer)?;
+        if let Some(rollouts) = ahead.take_if(|ahead| ahead.unavailable_share() > self.config.max_unavailable_share) {
+            let step = run.state.step + 1;
+            *ahead = Some(collect::score_again(self.config, self.prompts, step, rollouts, partners.scorer)?);
+        }
+        Ok(())
+    }
+
+    fn save(&self, run: &mut Run, control: &mut Control<'_>) -> Result<()> {
+        let ahead = match &self.source {
+            Source::Sampled { ahead, .. } => ahead.as_ref(),
+            Source::Replayed(_) => None,
+        };
+        let step = run.state.step + 1;
+        run.save_with(control, &|folder| kept::write(folder, step, self.prompts, ahead, &self.drawer))
+    }
+
+    fn step(&mut self, run: &mut Run, history: &mut History) -> Result<RlStepMetrics> {
         let started = Instant::now();
-        let (config, step) = (self.config, run.state.step + 1);
-        let place = (run.state.step, run.state.cursor);
-        let rollouts = collect::collect(config, run.learner.decoder(), self.prompts, place, partners)?;
+        let step = run.state.step + 1;
+        let reference_reset = self.reference.reset_if_due(self.config, run)?;
+        let validation_before = if step == 1 { self.validate(run)? } else { None };
+        let seen = self.drawer.seen.clone();
+        let rollouts = self.rollouts(run)?;
         let drawn = rollouts.drawn;
         let mut metrics = RlStepMetrics::of(&rollouts, self.prompts);
-        let Notes { figures, alarms } = partners.scorer.take_notes();
-        (metrics.scorer, metrics.alarms) = (figures.into_iter().collect(), alarms);
-        check_available(config, step, &metrics)?;
-        let mut mini_batches = into_mini_batches(rollouts, config.mini_batches);
-        let truths: Vec<Vec<Sample>> =
-            mini_batches.iter().map(|samples| update::truths(config, self.prompts, samples)).collect();
-        for (samples, truths) in mini_batches.iter_mut().zip(&truths) {
-            update::add_old_log_probs(config, &run.learner, self.reference, samples, truths);
+        if let Err(error) = check_available(self.config, step, &metrics) {
+            self.put_back(rollouts, seen);
+            return Err(error);
         }
-        rollout::dump(&self.rollouts, step, self.prompts, &mini_batches, partners.scorer)?;
-        for samples in &mini_batches {
-            update::check_sampler(config, self.prompts, step, samples, &mut metrics)?;
-        }
-        if step == 1 {
-            check_faults(config, &metrics)?;
-        }
-        self.train(run, &mini_batches, &truths, &mut metrics)?;
+        metrics.reference_reset = reference_reset;
+        self.train_beside(run, rollouts, (step, run.state.cursor + drawn), &mut metrics)?;
         run.state.step = step;
         run.state.cursor += drawn;
         run.state.tokens += metrics.tokens;
         run.state.trained_tokens += metrics.trained_tokens;
         metrics.step = step;
         metrics.updates = run.learner.optimizer.updates();
+        (metrics.validation_before, metrics.validation) = (validation_before, self.validate_if_due(run)?);
         history.look(&mut metrics);
         let seconds = started.elapsed().as_secs_f64();
         metrics.clock = Clock { seconds, tokens_per_s: metrics.tokens as f64 / seconds };
         Ok(metrics)
     }
 
+    /// The step's rollouts: those that wait, or new ones, or another run's.
+    fn rollouts(&mut self, run: &Run) -> Result<Rollouts> {
+        let (config, prompts, place) = (self.config, self.prompts, (run.state.step, run.state.cursor));
+        let rollouts = match &mut self.source {
+            Source::Replayed(dumps) => dumps.read(run.state.step, config, prompts)?,
+            Source::Sampled { partners, ahead } => match ahead.take() {
+                Some(rollouts) => rollouts,
+                None => collect::collect(config, run.learner.decoder(), prompts, place, &mut self.drawer, partners)?,
+            },
+        };
+        match rollouts.staleness {
+            Some(staleness) if staleness > config.max_staleness => Err(Error::Rollout {
+                step: run.state.step + 1,
+                detail: format!(
+                    "the rollouts are of weights {staleness} batches old, `max_staleness` allows {}",
+                    config.max_staleness
+                ),
+            }),
+            _ => Ok(rollouts),
+        }
+    }
+
+    /// Trains on rollouts, and beside it samples the next ones where that is asked for.
+    fn train_beside(
+        &mut self,
+        run: &mut Run,
+        rollouts: Rollouts,
+        next: (u64, u64),
+        metrics: &mut RlStepMetrics,
+    ) -> Result<()> {
+        let config = self.config.for_staleness(rollouts.staleness);
+        let train =
+            Train { config: &config, prompts: self.prompts, reference: self.reference.decoder(), out: &self.out };
+        let (partners, ahead) = match &mut self.source {
+            Source::Sampled { partners, ahead } if config.ahead && next.0 < config.steps => (partners, ahead),
+            _ => return train.step(run, rollouts, metrics),
+        };
+        // Later updates make new tensors: the copy stays as it is.
+        let decoder = run.learner.decoder().clone();
+        let (config, prompts, drawer) = (self.config, self.prompts, &mut self.drawer);
+        let (trained, collected) = std::thread::scope(|scope| {
+            let sampling = scope.spawn(move || collect::collect(config, &decoder, prompts, next, drawer, partners));
+            let trained = train.step(run, rollouts, metrics);
+            (trained, sampling.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        });
+        trained?;
+        let mut collected = collected?;
+        collected.staleness = collected.staleness.map(|staleness| staleness + 1);
+        *ahead = Some(collected);
+        Ok(())
+    }
+
+    /// Rollouts that the scorer failed on: they wait for its return, or were never drawn.
+    fn put_back(&mut self, rollouts: Rollouts, seen: BTreeMap<usize, Seen>) {
+        match &mut self.source {
+            Source::Sampled { ahead, .. } if self.config.ahead => *ahead = Some(rollouts),
+            _ => self.drawer.seen = seen,
+        }
+    }
+
+    fn validate_if_due(&mut self, run: &Run) -> Result<Option<HeldOut>> {
+        let is_due = |validation: RlValidation| {
+            run.state.step.is_multiple_of(validation.every) || run.state.step == self.config.steps
+        };
+        if self.config.validation.is_some_and(is_due) { self.validate(run) } else { Ok(None) }
+    }
+
+    /// Completes the held-out prompts, with the same random streams each time.
+    fn validate(&mut self, run: &Run) -> Result<Option<HeldOut>> {
+        let (Some(validation), Source::Sampled { partners, .. }) = (self.config.validation, &mut self.source) else {
+            return Ok(None);
+        };
+        let asked = Asked {
+            prompts: self.prompts,
+            chosen: &self.drawer.held_out,
+            group_size: validation.completions,
+            seed: split_seed(self.config.seed, Purpose::HeldOut, 1),
+            step: run.state.step.max(1),
+        };
+        let scored = collect::sample_and_score(self.config, run.learner.decoder(), &asked, partners)?;
+        // They are no part of what is said about the step.
+        partners.scorer.take_notes();
+        let rollouts = collect::assemble(self.config, self.prompts, scored);
+        Ok(Some(HeldOut::of(&rollouts.groups, self.prompts)))
+    }
+}
+
+/// What training on a batch of rollouts works with.
+struct Train<'a> {
+    config: &'a RlConfig,
+    prompts: &'a [RlPrompt],
+    reference: Option<&'a Decoder>,
+    out: &'a Path,
+}
+
+impl Train<'_> {
+    fn step(&self, run: &mut Run, rollouts: Rollouts, metrics: &mut RlStepMetrics) -> Result<()> {
+        let (config, step) = (self.config, run.state.step + 1);
+        // In updates: what a batch is cut into.
+        let staleness = rollouts.staleness.unwrap_or_default() * config.mini_batches as u64;
+        let mut mini_batches = into_mini_batches(rollouts, config.mini_batches);
+        let truths: Vec<Vec<Sample>> =
+            mini_batches.iter().map(|samples| update::truths(config, self.prompts, samples)).collect();
+        for (samples, truths) in mini_batches.iter_mut().zip(&truths) {
+            update::add_old_log_probs(config, &run.learner, self.reference, samples, truths);
+        }
+        records::dump(self.out, step, self.prompts, &mini_batches, staleness)?;
+        for samples in &mini_batches {
+            update::check_sampler(config, self.prompts, step, samples, metrics)?;
+        }
+        if metrics.sampler_gap > config.max_log_prob_gap && config.objective.correction.is_none() {
+            metrics.alarms.push("off_policy".into());
+        }
+        if step == 1 {
+            check_faults(config, metrics)?;
+        }
+        self.updates(run, &mini_batches, &truths, metrics)
+    }
+
     /// One update for each mini-batch.
-    fn train(
+    fn updates(
         &self,
         run: &mut Run,
         mini_batches: &[Vec<Sample>],
@@ -218,6 +415,9 @@ impl Step<'_> {
         metrics.ratio_max = totals.ratio_max;
         metrics.kl = totals.kl / tokens;
         metrics.entropy = totals.entropy / tokens;
+        let is_corrected = config.objective.correction.is_some() && totals.tokens > 0;
+        metrics.correction = is_corrected.then_some(totals.corrections / tokens);
+        metrics.correction_max = is_corrected.then_some(totals.correction_max);
         Ok(())
     }
 

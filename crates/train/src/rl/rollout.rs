@@ -1,12 +1,8 @@
 //! Rollouts: prompts, completions and scores on token ids, and the two traits behind which text lives.
 
-use std::path::Path;
-
 use worldloom_model::Decoder;
 use worldloom_model::generate::Completion;
-use worldloom_schema::{Rollout, RolloutOutcome, write_table};
-
-use crate::error::Result;
+use worldloom_schema::RolloutOutcome;
 
 /// Any error of a sampler or scorer.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
@@ -74,7 +70,7 @@ impl Score {
         }
     }
 
-    fn outcome(&self) -> RolloutOutcome {
+    pub(super) fn outcome(&self) -> RolloutOutcome {
         match self {
             Score::Scored { .. } => RolloutOutcome::Scored,
             Score::PolicyFault { .. } => RolloutOutcome::PolicyFault,
@@ -84,7 +80,7 @@ impl Score {
 }
 
 /// Samples completions from the policy.
-pub trait Sampler {
+pub trait Sampler: Send {
     /// `group_size` completions of each prompt, in the order of the prompts. The random stream of a completion is a
     /// function of `seed`, the prompt's place in the list and the number of the completion, and of nothing else.
     fn sample(
@@ -94,6 +90,11 @@ pub trait Sampler {
         group_size: usize,
         seed: u64,
     ) -> Result<Vec<Vec<Completion>>, Failure>;
+
+    /// Batches of rollouts that the weights of the last answer were older than those it was given. Default: 0.
+    fn staleness(&self) -> u64 {
+        0
+    }
 }
 
 /// A prompt's completions, to be scored.
@@ -106,7 +107,7 @@ pub struct Group<'a> {
 }
 
 /// Scores completions.
-pub trait Scorer {
+pub trait Scorer: Send {
     /// A score for each completion of each group, in their order.
     fn score(&mut self, groups: &[Group<'_>]) -> Result<Vec<Vec<Score>>, Failure>;
 
@@ -161,6 +162,14 @@ pub(super) struct Sample {
     pub(super) reference_log_probs: Option<Vec<f64>>,
     /// Cut by length and left out of the loss; it stays in its group's statistics.
     pub(super) is_masked: bool,
+    pub(super) said: Said,
+}
+
+/// A completion as text, where the scorer knows it, and the thinking in it: for the dump.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Said {
+    pub(super) text: Option<String>,
+    pub(super) thinking: Option<String>,
 }
 
 impl Sample {
@@ -177,6 +186,7 @@ impl Sample {
             old_log_probs: Vec::new(),
             reference_log_probs: None,
             is_masked: false,
+            said: Said::default(),
         })
     }
 
@@ -197,6 +207,7 @@ impl Sample {
 }
 
 /// The groups of one step.
+#[derive(Debug, Clone)]
 pub(super) struct Rollouts {
     pub(super) groups: Vec<Vec<Sample>>,
     pub(super) zero_variance_groups: usize,
@@ -205,43 +216,23 @@ pub(super) struct Rollouts {
     pub(super) refilled_groups: usize,
     /// Prompts drawn from the order.
     pub(super) drawn: u64,
+    /// Those of them that were passed over.
+    pub(super) rested: u64,
+    /// Batches of rollouts between the weights that sampled and those that the step starts from; none where they are
+    /// replayed, and nobody knows.
+    pub(super) staleness: Option<u64>,
+    /// What the scorer says of them as a whole.
+    pub(super) notes: Notes,
 }
 
-/// Writes the step's rollouts, whole or not at all.
-pub(super) fn dump(
-    folder: &Path,
-    step: u64,
-    prompts: &[RlPrompt],
-    mini_batches: &[Vec<Sample>],
-    scorer: &dyn Scorer,
-) -> Result<()> {
-    let record = |(staleness, sample): (usize, &Sample)| {
-        let (names, scores) = sample.score.parts().iter().cloned().unzip();
-        Rollout {
-            step,
-            prompt_id: prompts[sample.prompt].id.clone(),
-            sample: sample.number as u32,
-            tokens: sample.tokens.clone(),
-            sampled: (0..sample.tokens.len()).map(|at| at >= sample.prompt_length()).collect(),
-            sampler_log_probs: sample.completion.log_probs.clone(),
-            trainer_log_probs: sample.old_log_probs.iter().map(|&value| value as f32).collect(),
-            stopped: sample.completion.stopped,
-            outcome: sample.score.outcome(),
-            scores,
-            score_names: names,
-            reward: sample.score.reward(),
-            advantage: sample.advantage,
-            staleness: staleness as u32,
-            text: scorer.text(&sample.completion.tokens),
-            thinking: scorer.thinking(&sample.completion.tokens),
-            label: Some(prompts[sample.prompt].label.clone()).filter(|label| !label.is_empty()),
-            reason: sample.score.reason().map(str::to_string),
+impl Rollouts {
+    /// Share of the completions that the scorer failed on.
+    pub(super) fn unavailable_share(&self) -> f64 {
+        let (mut unavailable, mut all) = (0usize, 0usize);
+        for sample in self.groups.iter().flatten() {
+            unavailable += usize::from(sample.score.reward().is_none());
+            all += 1;
         }
-    };
-    let samples = mini_batches.iter().enumerate().flat_map(|(at, samples)| samples.iter().map(move |s| (at, s)));
-    fs_err::create_dir_all(folder)?;
-    let path = folder.join(format!("step-{step:06}.parquet"));
-    let partial = path.with_extension("partial");
-    write_table(&partial, samples.map(record))?;
-    Ok(fs_err::rename(&partial, &path)?)
+        unavailable as f64 / all.max(1) as f64
+    }
 }

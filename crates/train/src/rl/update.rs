@@ -1,6 +1,5 @@
 //! From scored rollouts to updates: the trainer's own log-probs, the objective's coefficients, the backward pass.
 
-use burn::module::Module;
 use worldloom_model::Decoder;
 use worldloom_schema::Row;
 
@@ -109,7 +108,8 @@ fn add_beside_truths(
     }
 }
 
-/// Compares the sampler's log-probs with the trainer's; too large a difference is refused.
+/// Compares the sampler's log-probs with the trainer's; too large a difference is refused where both have the same
+/// weights.
 pub(super) fn check_sampler(
     config: &RlConfig,
     prompts: &[RlPrompt],
@@ -117,6 +117,7 @@ pub(super) fn check_sampler(
     samples: &[Sample],
     metrics: &mut RlStepMetrics,
 ) -> Result<()> {
+    let limit = if metrics.staleness == Some(0) { config.max_log_prob_gap } else { f64::INFINITY };
     for sample in samples {
         let pairs = sample.completion.log_probs.iter().map(|&value| f64::from(value)).zip(&sample.old_log_probs);
         for (token, (sampler, &trainer)) in pairs.enumerate() {
@@ -126,9 +127,8 @@ pub(super) fn check_sampler(
             }
             let gap = (sampler - trainer).abs();
             metrics.sampler_gap = metrics.sampler_gap.max(gap);
-            if gap.is_nan() || gap > config.max_log_prob_gap {
-                let prompt = prompts[sample.prompt].id.clone();
-                let (sample, limit) = (sample.number, config.max_log_prob_gap);
+            if gap.is_nan() || gap > limit {
+                let (prompt, sample) = (prompts[sample.prompt].id.clone(), sample.number);
                 return Err(Error::Mismatch { step, prompt, sample, token, sampler, trainer, limit });
             }
         }
@@ -239,9 +239,4 @@ fn rows_to_push(config: &RlConfig, branches: &[&Sample], policy: &PolicyLoss, of
     };
     let weights: Vec<Vec<f32>> = branches.iter().map(weights_of).collect();
     SampleRows::new(branches, &weights, config.share_prompts).rows
-}
-
-/// A copy of the starting weights, as the policy starts with them, that nothing trains.
-pub(super) fn reference_of(config: &RlConfig, decoder: &Decoder) -> Option<Decoder> {
-    (config.objective.kl > 0.0).then(|| decoder.clone().held_in(config.precision).no_grad())
 }

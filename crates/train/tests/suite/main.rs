@@ -16,6 +16,8 @@ mod precision;
 mod refusals;
 mod resume;
 mod rl;
+mod rl_prompts;
+mod rl_sources;
 mod rl_toys;
 mod routers;
 mod supervised;

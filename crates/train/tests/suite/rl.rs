@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use worldloom_model::Decoder;
 use worldloom_model::generate::{Generator, Request, Sampling};
+use worldloom_model::{Decoder, Precision};
 use worldloom_schema::{Rollout, RolloutOutcome};
 use worldloom_train::rl::{
     self, Completion, Failure, Group, Objective, Overlong, Partners, Ratio, RlConfig, RlPrompt, RlStepMetrics, Sampler,
@@ -13,7 +13,9 @@ use worldloom_train::rl::{
 use worldloom_train::{Control, Error, Job, Purpose, split_seed};
 
 use crate::common::{decoder, device, metrics, model_config, weights};
-use crate::rl_toys::{LONGEST, STOP, ToySampler, ToyScorer, Watcher, config, prompts, rollouts, run, sampler, train};
+use crate::rl_toys::{
+    HELD_OUT, LONGEST, RESTING, STOP, ToySampler, ToyScorer, Watcher, config, prompts, rollouts, run, sampler, train,
+};
 
 #[test]
 fn the_reward_rises() {
@@ -65,19 +67,24 @@ fn log_probs_that_are_not_numbers_are_counted_and_replaced_by_the_trainers() {
 
 #[test]
 fn resuming_at_any_step_equals_a_straight_run_bit_for_bit() {
-    let config = RlConfig { refills: 1, ..config(6) };
-    let straight = tempfile::tempdir().unwrap();
-    run(&config, straight.path());
-    for at in 1..6 {
-        let out = tempfile::tempdir().unwrap();
-        let again = Some(at + 1).filter(|&again| again < 6);
-        for stop in [Some(at), again, None] {
-            train(&config, out.path(), stop, sampler(&config), ToyScorer { is_flat: false }).unwrap();
-        }
-        assert_eq!(weights(&out.path().join("model")), weights(&straight.path().join("model")));
-        assert_eq!(metrics(out.path()), metrics(straight.path()));
-        for step in 1..=6 {
-            assert_eq!(rollouts(out.path(), step), rollouts(straight.path(), step));
+    let plain = RlConfig { refills: 1, ..config(6) };
+    let ahead = RlConfig { ahead: true, curriculum: Some(RESTING), ..plain.clone() };
+    let objective = Objective { kl: 0.1, ..Objective::default() };
+    let measured = RlConfig { validation: Some(HELD_OUT), reference_every: Some(2), objective, ..config(6) };
+    for config in [plain, ahead, measured] {
+        let straight = tempfile::tempdir().unwrap();
+        run(&config, straight.path());
+        for at in 1..6 {
+            let out = tempfile::tempdir().unwrap();
+            let again = Some(at + 1).filter(|&again| again < 6);
+            for stop in [Some(at), again, None] {
+                train(&config, out.path(), stop, sampler(&config), ToyScorer { is_flat: false }).unwrap();
+            }
+            assert_eq!(weights(&out.path().join("model")), weights(&straight.path().join("model")));
+            assert_eq!(metrics(out.path()), metrics(straight.path()));
+            for step in 1..=6 {
+                assert_eq!(rollouts(out.path(), step), rollouts(straight.path(), step));
+            }
         }
     }
 }
@@ -153,7 +160,7 @@ fn the_likelihood_of_the_truth_rises_beside_the_reward_and_outside_the_statistic
 }
 
 /// A scorer that is down for a while.
-struct Flaky<'a>(ToyScorer, &'a AtomicBool);
+pub(crate) struct Flaky<'a>(pub(crate) ToyScorer, pub(crate) &'a AtomicBool);
 
 impl Scorer for Flaky<'_> {
     fn score(&mut self, groups: &[Group<'_>]) -> Result<Vec<Vec<Score>>, Failure> {
@@ -368,6 +375,18 @@ impl Sampler for EngineSampler {
         };
         let requests: Vec<Request> = prompts.iter().enumerate().map(request).collect();
         Ok(Generator::new(decoder, &model_config())?.generate(&requests, &mut |_, _| {})?)
+    }
+}
+
+#[test]
+fn matrices_in_half_the_bits_keep_the_bound_between_sampler_and_trainer() {
+    let config = RlConfig { precision: Precision::BF16, ..config(3) };
+    let out = tempfile::tempdir().unwrap();
+    let (_, steps) =
+        train(&config, out.path(), None, EngineSampler { temperature: 1.0 }, ToyScorer { is_flat: false }).unwrap();
+    for step in steps {
+        assert!(step.sampler_gap <= 1e-4, "both round the matrices alike and sum in float32: {}", step.sampler_gap);
+        assert_eq!(step.first_log_ratio, 0.0);
     }
 }
 

@@ -7,8 +7,8 @@ use burn::module::Module;
 use worldloom_model::{Decoder, Layout, Precision, token_tensor};
 use worldloom_schema::{Rollout, read_table};
 use worldloom_train::rl::{
-    self, Completion, Failure, Group, Normalisation, Objective, Overlong, Partners, RlConfig, RlPrompt, RlStepMetrics,
-    Sampler, Score, Scorer,
+    self, Completion, Failure, Group, Normalisation, Objective, Overlong, Partners, PassRates, RlConfig, RlPrompt,
+    RlStepMetrics, RlValidation, Sampler, Score, Scorer,
 };
 use worldloom_train::{
     CheckpointConfig, Control, Error, Job, Observer, OptimizerConfig, Purpose, Report, Schedule, Shape, split_seed,
@@ -123,6 +123,12 @@ pub(crate) fn config(steps: u64) -> RlConfig {
         refills: 0,
         overlong: Overlong::Keep,
         truth_nll: 0.0,
+        curriculum: None,
+        ahead: false,
+        max_staleness: 1,
+        correct_stale: true,
+        validation: None,
+        reference_every: None,
         objective: Objective::default(),
         precision: Precision::F32,
         lora: None,
@@ -134,6 +140,9 @@ pub(crate) fn config(steps: u64) -> RlConfig {
         max_log_prob_gap: 1e-4,
     }
 }
+
+pub(crate) const RESTING: PassRates = PassRates { pass: 6.0, low: 0.1, high: 0.9, rests: 2 };
+pub(crate) const HELD_OUT: RlValidation = RlValidation { every: 3, held_out_prompts: 2, completions: 3 };
 
 pub(crate) fn prompts() -> Vec<RlPrompt> {
     (0..6)

@@ -69,6 +69,10 @@ pub struct Totals {
     pub kl: f64,
     /// The estimate of the entropy, `−Σ ρ log π`.
     pub entropy: f64,
+    /// The weights between sampler and trainer.
+    pub corrections: f64,
+    /// The largest of them before it was cut or masked.
+    pub correction_max: f64,
     /// Largest ratio.
     pub ratio_max: f64,
     /// Largest `|log π − log π_old|`.
@@ -83,6 +87,8 @@ impl Totals {
         self.clipped_high += other.clipped_high;
         self.kl += other.kl;
         self.entropy += other.entropy;
+        self.corrections += other.corrections;
+        self.correction_max = self.correction_max.max(other.correction_max);
         self.ratio_max = self.ratio_max.max(other.ratio_max);
         self.log_ratio_max = self.log_ratio_max.max(other.log_ratio_max);
     }
@@ -218,20 +224,25 @@ fn gated(ratio: f64, advantage: f64, objective: &Objective) -> (f64, f64) {
 
 /// Per token the weight between the sampler's policy and the trainer's. What the sampler could not say weighs nothing.
 fn corrections(sequence: &Sequence<'_>, objective: &Objective) -> Option<Vec<f64>> {
-    let (sampler, correction) = (sequence.sampler_log_probs?, objective.correction?);
-    let differences: Vec<f64> =
-        sequence.old_log_probs.iter().zip(sampler).map(|(old, sampler)| old - sampler).collect();
-    let weight = |difference: f64| match (difference.exp(), correction.mode) {
-        (weight, _) if weight <= correction.cap => weight,
-        (weight, CorrectionMode::Truncate) if weight > correction.cap => correction.cap,
+    let correction = objective.correction?;
+    let weight = |weight: f64| match correction.mode {
+        _ if weight <= correction.cap => weight,
+        CorrectionMode::Truncate if weight > correction.cap => correction.cap,
         // Above the cap and masked, or not a number.
         _ => 0.0,
     };
-    Some(match correction.level {
-        CorrectionLevel::Token => differences.into_iter().map(weight).collect(),
+    Some(raw_corrections(sequence, correction.level)?.into_iter().map(weight).collect())
+}
+
+/// The same before anything is cut.
+fn raw_corrections(sequence: &Sequence<'_>, level: CorrectionLevel) -> Option<Vec<f64>> {
+    let sampler = sequence.sampler_log_probs?;
+    let differences = sequence.old_log_probs.iter().zip(sampler).map(|(old, sampler)| old - sampler);
+    Some(match level {
+        CorrectionLevel::Token => differences.map(f64::exp).collect(),
         CorrectionLevel::Sequence => {
-            let sampled = differences.iter().zip(sequence.mask).filter_map(|(&d, &sampled)| sampled.then_some(d));
-            vec![weight(sampled.sum()); sequence.mask.len()]
+            let sampled = differences.zip(sequence.mask).filter_map(|(d, &sampled)| sampled.then_some(d));
+            vec![sampled.sum::<f64>().exp(); sequence.mask.len()]
         }
     })
 }
@@ -284,6 +295,12 @@ fn divergence(d: f64, estimator: Divergence) -> (f64, f64) {
 
 fn totals(sequence: &Sequence<'_>, ratios: &Ratios, objective: &Objective) -> Totals {
     let mut totals = Totals { tokens: sequence.num_tokens(), ..Totals::default() };
+    let weights = corrections(sequence, objective).unwrap_or_default();
+    let raw = objective.correction.and_then(|correction| raw_corrections(sequence, correction.level));
+    for (at, raw) in raw.unwrap_or_default().into_iter().enumerate().filter(|&(at, _)| sequence.mask[at]) {
+        totals.corrections += weights[at];
+        totals.correction_max = totals.correction_max.max(raw);
+    }
     let (low, high) = match objective.surrogate {
         Surrogate::Clip => (1.0 - objective.clip_low, 1.0 + objective.clip_high),
         Surrogate::Cispo => (0.0, objective.cap),

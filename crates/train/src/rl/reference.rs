@@ -1,0 +1,88 @@
+//! The policy that the divergence is measured from: the starting weights, or those of the last reset.
+
+use std::path::{Path, PathBuf};
+
+use burn::module::Module;
+use burn::tensor::Device;
+use worldloom_model::Decoder;
+
+use super::config::RlConfig;
+use crate::error::{Error, Result};
+use crate::run::Run;
+
+const FOLDER: &str = "reference";
+/// Resets that stay on disk: a run that goes on from the checkpoint before a reset needs the one before.
+const KEPT: usize = 2;
+
+/// None where nothing is measured from it.
+pub(super) struct Reference {
+    decoder: Option<Decoder>,
+    every: Option<u64>,
+    folder: PathBuf,
+}
+
+impl Reference {
+    /// The starting weights, as the policy starts with them, that nothing trains.
+    pub(super) fn new(config: &RlConfig, decoder: &Decoder, out: &Path) -> Self {
+        let decoder = (config.objective.kl > 0.0).then(|| decoder.clone().held_in(config.precision).no_grad());
+        Self { decoder, every: config.reference_every, folder: out.join(FOLDER) }
+    }
+
+    pub(super) fn decoder(&self) -> Option<&Decoder> {
+        self.decoder.as_ref()
+    }
+
+    /// What a run that goes on after `step` was measured from.
+    pub(super) fn reload(&mut self, config: &RlConfig, step: u64, device: &Device) -> Result<()> {
+        let (Some(every), Some(_)) = (self.every, &self.decoder) else { return Ok(()) };
+        // The reset after this very step is made, or made again, as the next step starts.
+        let reset = step.saturating_sub(1) / every * every;
+        if reset == 0 {
+            return Ok(());
+        }
+        let folder = self.folder.join(name_of(reset));
+        if !folder.is_dir() {
+            let detail = format!("the reference of step {reset} is not there; remove the run to start over");
+            return Err(Error::file(&folder, detail));
+        }
+        let (decoder, _) = worldloom_model::load(&folder, device)?;
+        self.decoder = Some(decoder.held_in(config.precision).no_grad());
+        Ok(())
+    }
+
+    /// Makes the policy the reference where that is due, before a step.
+    pub(super) fn reset_if_due(&mut self, config: &RlConfig, run: &Run) -> Result<bool> {
+        let step = run.state.step;
+        let (Some(every), Some(_)) = (self.every, &self.decoder) else { return Ok(false) };
+        if step == 0 || !step.is_multiple_of(every) {
+            return Ok(false);
+        }
+        fs_err::create_dir_all(&self.folder)?;
+        let (folder, partial) = (self.folder.join(name_of(step)), self.folder.join("partial"));
+        for old in [&folder, &partial] {
+            if old.exists() {
+                fs_err::remove_dir_all(old)?;
+            }
+        }
+        fs_err::create_dir(&partial)?;
+        run.save_weights(&partial)?;
+        fs_err::rename(&partial, &folder)?;
+        self.prune()?;
+        self.decoder = Some(run.learner.decoder().clone().held_in(config.precision).no_grad());
+        Ok(true)
+    }
+
+    fn prune(&self) -> Result<()> {
+        let mut folders: Vec<PathBuf> =
+            fs_err::read_dir(&self.folder)?.map(|entry| Ok(entry?.path())).collect::<Result<_>>()?;
+        folders.sort();
+        for old in folders.iter().rev().skip(KEPT) {
+            fs_err::remove_dir_all(old)?;
+        }
+        Ok(())
+    }
+}
+
+fn name_of(step: u64) -> String {
+    format!("step-{step:06}")
+}
