@@ -196,6 +196,7 @@ fn group_about(group: &str) -> &'static str {
         "verifier" => "Make verifiers of predictions",
         "train" => "Train a stage: cpt, sft or rl",
         "evaluate" => "Measure predictions",
+        "judge" => "Measure judges",
         _ => "",
     }
 }

@@ -1,9 +1,6 @@
 //! How far two judges agree: rank correlation, with a bootstrap interval.
 
-use rand::{Rng, SeedableRng};
-use rand_chacha::ChaCha8Rng;
-
-use crate::bootstrap::Interval;
+use crate::bootstrap::{Interval, clustered_statistic};
 
 /// Spearman's rank correlation of pairs, ties at their mean rank; none where one side is all equal or there are fewer
 /// than three pairs.
@@ -27,17 +24,16 @@ pub fn rank_agreement(pairs: &[(f64, f64)]) -> Option<f64> {
     (scale > 0.0).then(|| product(&first, &second) / scale)
 }
 
-/// The same with a percentile bootstrap interval over pairs; resamples in which one side is all equal are left out.
-pub fn rank_agreement_interval(pairs: &[(f64, f64)], resamples: usize, seed: u64) -> Option<Interval> {
-    let mean = rank_agreement(pairs)?;
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let draw = |random: &mut ChaCha8Rng| -> Vec<(f64, f64)> {
-        (0..pairs.len()).map(|_| pairs[random.random_range(0..pairs.len())]).collect()
-    };
-    let mut found: Vec<f64> = (0..resamples).filter_map(|_| rank_agreement(&draw(&mut random))).collect();
-    found.sort_by(f64::total_cmp);
-    let at = |share: f64| found.get((share * found.len().saturating_sub(1) as f64).round() as usize).copied();
-    Some(Interval { mean, low: at(0.025)?, high: at(0.975)?, n: pairs.len(), clusters: pairs.len() })
+/// The same over `(cluster, first, second)` with a bootstrap interval that resamples clusters; resamples in which one side
+/// is all equal are left out.
+pub fn rank_agreement_interval<C: Ord + Copy>(
+    pairs: &[(C, f64, f64)],
+    resamples: usize,
+    seed: u64,
+) -> Option<Interval> {
+    let pairs: Vec<(C, (f64, f64))> =
+        pairs.iter().map(|&(cluster, first, second)| (cluster, (first, second))).collect();
+    clustered_statistic(&pairs, resamples, seed, rank_agreement)
 }
 
 fn ranks(values: &[f64]) -> Vec<f64> {
@@ -69,10 +65,16 @@ mod tests {
     }
 
     #[test]
-    fn the_interval_holds_the_value_and_repeats_with_its_seed() {
-        let pairs: Vec<(f64, f64)> = (0..40).map(|at| (f64::from(at % 7), f64::from(at % 5 + at % 7))).collect();
+    fn the_interval_holds_the_value_widens_with_clusters_and_repeats_with_its_seed() {
+        let pair = |at: u32| (at, f64::from(at % 7), f64::from(at % 5 + at % 7));
+        let pairs: Vec<(u32, f64, f64)> = (0..40).map(pair).collect();
         let found = rank_agreement_interval(&pairs, 500, 3).unwrap();
         assert!(found.low < found.mean && found.mean < found.high && found.high < 1.0);
         assert_eq!(rank_agreement_interval(&pairs, 500, 3), Some(found));
+        // Five equal turns of an episode say what one says.
+        let repeated: Vec<(u32, f64, f64)> = (0..200).map(|at| pair(at / 5)).collect();
+        let clustered = rank_agreement_interval(&repeated, 500, 3).unwrap();
+        assert!((clustered.low - found.low).abs() < 1e-9 && (clustered.high - found.high).abs() < 1e-9);
+        assert_eq!(clustered.clusters, 40);
     }
 }

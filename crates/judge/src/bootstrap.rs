@@ -62,6 +62,32 @@ pub fn mean_of_means<C: Ord + Copy>(groups: &[&[(C, f64)]], resamples: usize, se
     })
 }
 
+/// A statistic of `(cluster, value)` and its percentile interval: each resample draws as many clusters as there are, with
+/// replacement, and computes the statistic of all their values. Resamples without one are left out; `None` where all
+/// values have none, or no resample has.
+pub fn clustered_statistic<C: Ord + Copy, T: Copy>(
+    values: &[(C, T)],
+    resamples: usize,
+    seed: u64,
+    statistic: impl Fn(&[T]) -> Option<f64>,
+) -> Option<Interval> {
+    let mut by_cluster: BTreeMap<C, Vec<T>> = BTreeMap::new();
+    values.iter().for_each(|(cluster, value)| by_cluster.entry(*cluster).or_default().push(*value));
+    let clusters: Vec<Vec<T>> = by_cluster.into_values().collect();
+    let mean = statistic(&clusters.concat())?;
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut draw = || -> Vec<T> {
+        (0..clusters.len()).flat_map(|_| clusters[random.random_range(0..clusters.len())].iter().copied()).collect()
+    };
+    let mut found: Vec<f64> = (0..resamples).filter_map(|_| statistic(&draw())).collect();
+    found.sort_by(f64::total_cmp);
+    let (low, high) = match found.is_empty() {
+        true => return None,
+        false => (percentile(&found, 0.025), percentile(&found, 0.975)),
+    };
+    Some(Interval { mean, low, high, n: values.len(), clusters: clusters.len() })
+}
+
 /// Sum and number of a cluster's values.
 type Cluster = (f64, usize);
 
@@ -121,6 +147,23 @@ mod tests {
         // 1.96 · sqrt(0.25 / 40) = 0.155 on each side; with 200 independent turns 0.069.
         assert!(((clustered.high - clustered.low) / 2.0 - 0.155).abs() < 0.02);
         assert!(((alone.high - alone.low) / 2.0 - 0.069).abs() < 0.01);
+    }
+
+    #[test]
+    fn a_statistic_is_resampled_by_cluster() {
+        let mean = |values: &[f64]| (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64);
+        let of_mean = clustered_mean(&equal_turns(), 1000, 7).unwrap();
+        let found = clustered_statistic(&equal_turns(), 1000, 7, mean).unwrap();
+        // The same draws, summed in another order.
+        for (found, of_mean) in [(found.mean, of_mean.mean), (found.low, of_mean.low), (found.high, of_mean.high)] {
+            assert!((found - of_mean).abs() < 1e-12, "{found} and {of_mean}");
+        }
+        assert_eq!((found.n, found.clusters), (200, 40));
+        let largest = |values: &[f64]| values.iter().copied().max_by(f64::total_cmp);
+        let alone = [(0, 1.0), (0, 2.0), (1, 5.0)];
+        let found = clustered_statistic(&alone, 400, 3, largest).unwrap();
+        assert_eq!((found.mean, found.low, found.high), (5.0, 2.0, 5.0));
+        assert_eq!(clustered_statistic(&alone, 400, 3, |_| None), None);
     }
 
     #[test]

@@ -21,10 +21,16 @@ pub enum Error {
         found: f64,
     },
     /// The weights of the reward mix do not add up to 1.
-    #[error("reward: `rubric_weight` and `rule_weight` add up to {found}, expected 1")]
+    #[error("reward: `rubric_weight` and `rule_weight` add up to {found}, expected 1 (or 0 beside further rewards)")]
     WeightSum {
         /// Their sum.
         found: f64,
+    },
+    /// A further reward that a model has to give, and no model to ask.
+    #[error("reward: `further.{name}` is an answer of a model, but the judge is none; expected `http` or `local`")]
+    NoModel {
+        /// The reward.
+        name: &'static str,
     },
     /// A verifier cannot be used.
     #[error("verifier `{prompt_id}`: {detail}")]

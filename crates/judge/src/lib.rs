@@ -29,7 +29,7 @@ mod text;
 pub mod verify;
 
 pub use agreement::{rank_agreement, rank_agreement_interval};
-pub use bootstrap::{Interval, clustered_mean, mean_of_means, paired_difference};
+pub use bootstrap::{Interval, clustered_mean, clustered_statistic, mean_of_means, paired_difference};
 pub use ensemble::{Combination, EnsembleJudge};
 pub use error::{Error, Result};
 pub use extract::{CLOSE_TAG, Extraction, Fault, OPEN_TAG, extract, extract_untagged};

@@ -5,6 +5,7 @@
 //! fault has R = 0 and stays in the group's statistics. A judge without an answer gives no reward at all: the
 //! published arithmetic counts that as 0, we do not, since it would look like the worst of answers.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -45,6 +46,12 @@ pub enum NamedReward {
     ChangeF1,
     /// Length of the shorter over that of the longer, prediction against truth.
     LengthRatio,
+    /// Whether the prediction is nearer to the truth than that of the policy as training began: 25 where it is, 12.5 where
+    /// neither is, 0 where it is farther. The published form is binary; it was slow and noisy there.
+    ReferencePairwise,
+    /// Whether the judge, without the truth, says that the prediction could be real. Barely converged as published: it is
+    /// here for ablation.
+    Turing,
     /// One dimension of the rubric, five times over.
     Format,
     /// The same.
@@ -66,6 +73,8 @@ impl NamedReward {
             NamedReward::LineF1 => "reward_line_f1",
             NamedReward::ChangeF1 => "reward_change_f1",
             NamedReward::LengthRatio => "reward_length_ratio",
+            NamedReward::ReferencePairwise => "reward_reference_pairwise",
+            NamedReward::Turing => "reward_turing",
             NamedReward::Format => "reward_format",
             NamedReward::Factuality => "reward_factuality",
             NamedReward::Consistency => "reward_consistency",
@@ -74,11 +83,11 @@ impl NamedReward {
         }
     }
 
-    /// Its value; none where it needs scores and there are none.
-    pub fn value(self, query: &JudgeQuery<'_>, scores: Option<Scores>) -> Option<f64> {
+    /// Its value; none where it needs scores or an answer and there are none.
+    fn value(self, query: &JudgeQuery<'_>, said: &JudgeSaid) -> Option<f64> {
         let JudgeQuery { truth, prediction, .. } = query;
         let of = |is: bool| Some(if is { FULL_REWARD } else { 0.0 });
-        let dimension = |dimension| scores.map(|scores| 5.0 * scores.get(dimension).value());
+        let dimension = |dimension| said.scores.map(|scores| 5.0 * scores.get(dimension).value());
         match self {
             NamedReward::Exact => of(exact_match(truth, prediction)),
             NamedReward::Normalised => of(normalised_match(truth, prediction)),
@@ -88,6 +97,12 @@ impl NamedReward {
                 let (one, other) = (truth.chars().count().max(1) as f64, prediction.chars().count().max(1) as f64);
                 Some(FULL_REWARD * one.min(other) / one.max(other))
             }
+            NamedReward::ReferencePairwise => said.against_reference.map(|order| match order {
+                Ordering::Greater => FULL_REWARD,
+                Ordering::Equal => FULL_REWARD / 2.0,
+                Ordering::Less => 0.0,
+            }),
+            NamedReward::Turing => said.could_be_real.and_then(of),
             NamedReward::Format => dimension(Dimension::Format),
             NamedReward::Factuality => dimension(Dimension::Factuality),
             NamedReward::Consistency => dimension(Dimension::Consistency),
@@ -95,6 +110,21 @@ impl NamedReward {
             NamedReward::Quality => dimension(Dimension::Quality),
         }
     }
+}
+
+/// What judges said of a prediction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct JudgeSaid {
+    pub(crate) scores: Option<Scores>,
+    /// Whether it is nearer to the truth than the reference's prediction.
+    pub(crate) against_reference: Option<Ordering>,
+    pub(crate) could_be_real: Option<bool>,
+}
+
+impl JudgeSaid {
+    /// Of a prediction that is given the least.
+    pub(crate) const LEAST: JudgeSaid =
+        JudgeSaid { scores: Some(Scores::LEAST), against_reference: Some(Ordering::Less), could_be_real: Some(false) };
 }
 
 /// How rubric, rule and further rewards become one number.
@@ -131,7 +161,8 @@ struct Weights {
 }
 
 impl RewardConfig {
-    /// Both weights are from 0 to 1 and their sum is 1, so that R keeps its scale whether there is a rule or not.
+    /// Both weights are from 0 to 1 and their sum is 1, so that R keeps its scale whether there is a rule or not; or both
+    /// are 0, and R is the further rewards alone.
     pub fn validate(&self) -> Result<()> {
         for (field, found) in [("rubric_weight", self.rubric_weight), ("rule_weight", self.rule_weight)] {
             if !(0.0..=1.0).contains(&found) {
@@ -142,7 +173,8 @@ impl RewardConfig {
             return Err(Error::Weight { field: name.as_str(), found });
         }
         let found = self.rubric_weight + self.rule_weight;
-        if (found - 1.0).abs() > 1e-9 { Err(Error::WeightSum { found }) } else { Ok(()) }
+        let is_further_alone = found == 0.0 && self.further.values().any(|&weight| weight != 0.0);
+        if (found - 1.0).abs() > 1e-9 && !is_further_alone { Err(Error::WeightSum { found }) } else { Ok(()) }
     }
 
     /// The reward of scores and, where there is a rule, its match (1 or 0), without further rewards.
@@ -159,10 +191,10 @@ impl RewardConfig {
         &self,
         prompt_id: &str,
         query: &JudgeQuery<'_>,
-        scores: Option<Scores>,
+        said: &JudgeSaid,
         matched: Option<f64>,
     ) -> Option<RewardParts> {
-        let weights = self.weights(prompt_id, matched.is_some());
+        let (weights, scores) = (self.weights(prompt_id, matched.is_some()), said.scores);
         let rubric = scores.map(|scores| 5.0 * scores.mean());
         let rule = matched.map(|matched| FULL_REWARD * matched);
         let weighted = |weight: f64, value: Option<f64>| match value {
@@ -172,15 +204,21 @@ impl RewardConfig {
         let mut reward = weighted(weights.rubric, rubric)? + weighted(weights.rule, rule)?;
         let mut further = Vec::new();
         for (&name, &weight) in &self.further {
-            let value = name.value(query, scores);
+            let value = name.value(query, said);
             reward += weighted(weight, value)?;
             further.extend(value.map(|value| (name, value)));
         }
         Some(RewardParts { scores, rubric, rule, further, reward })
     }
 
+    /// Whether this further reward is asked for, with whatever weight.
+    pub(crate) fn has(&self, name: NamedReward) -> bool {
+        self.further.contains_key(&name)
+    }
+
     fn weights(&self, prompt_id: &str, has_rule: bool) -> Weights {
         match self.mixing {
+            _ if self.rubric_weight + self.rule_weight == 0.0 => Weights { rubric: 0.0, rule: 0.0 },
             _ if !has_rule => Weights { rubric: 1.0, rule: 0.0 },
             Mixing::Reward => Weights { rubric: self.rubric_weight, rule: self.rule_weight },
             Mixing::Data if share_of(prompt_id) < self.rule_weight => Weights { rubric: 0.0, rule: 1.0 },
@@ -334,6 +372,10 @@ mod tests {
         Scores::try_from(levels).unwrap()
     }
 
+    fn said(scores: Option<Scores>) -> JudgeSaid {
+        JudgeSaid { scores, ..JudgeSaid::default() }
+    }
+
     fn tagged(content: &str) -> String {
         format!("<think>\nfig?\n</think>\n<predicted_observation>\n{content}\n</predicted_observation>")
     }
@@ -408,15 +450,36 @@ mod tests {
             serde_json::from_str(r#"{"further": {"line_f1": 0.5, "exact": 0.0, "factuality": -0.1}}"#).unwrap();
         let context = JudgeContext { domain: Domain::Terminal, initial_state: None, history: &[], action: "ls" };
         let query = JudgeQuery { context, truth: "a\nb\nc", prediction: "a" };
-        let parts = config.reward("p", &query, Some(scores([5, 1, 3, 5, 2])), Some(0.0)).unwrap();
+        let parts = config.reward("p", &query, &said(Some(scores([5, 1, 3, 5, 2]))), Some(0.0)).unwrap();
         assert!((parts.reward - (14.4 + 0.5 * 12.5 - 0.1 * 5.0)).abs() < 1e-9, "{}", parts.reward);
         let further: Vec<_> = parts.named().into_iter().filter(|(name, _)| name.starts_with("reward_")).collect();
         assert_eq!(further, [("reward_exact", 0.0), ("reward_line_f1", 12.5), ("reward_factuality", 5.0)]);
-        assert_eq!(config.reward("p", &query, None, Some(0.0)), None, "a weighted part is missing");
+        assert_eq!(config.reward("p", &query, &said(None), Some(0.0)), None, "a weighted part is missing");
         assert!(serde_json::from_str::<RewardConfig>(r#"{"further": {"charm": 1.0}}"#).is_err());
         let infinite =
             RewardConfig { further: [(NamedReward::Exact, f64::INFINITY)].into(), ..RewardConfig::default() };
         assert!(infinite.validate().is_err());
+    }
+
+    #[test]
+    fn answers_of_a_model_are_rewards_and_may_stand_alone() {
+        let config: RewardConfig = serde_json::from_str(
+            r#"{"rubric_weight": 0.0, "rule_weight": 0.0, "further": {"turing": 1.0, "reference_pairwise": 0.5}}"#,
+        )
+        .unwrap();
+        assert_eq!(config.validate(), Ok(()));
+        let context = JudgeContext { domain: Domain::Terminal, initial_state: None, history: &[], action: "ls" };
+        let query = JudgeQuery { context, truth: "a", prediction: "b" };
+        let reward = |could_be_real, against_reference| {
+            let said = JudgeSaid { scores: Some(scores([5; 5])), against_reference, could_be_real };
+            config.reward("p", &query, &said, Some(1.0)).map(|parts| parts.reward)
+        };
+        assert_eq!(reward(Some(true), Some(Ordering::Greater)), Some(37.5));
+        assert_eq!(reward(Some(false), Some(Ordering::Equal)), Some(6.25));
+        assert_eq!(reward(Some(false), Some(Ordering::Less)), Some(0.0));
+        assert_eq!([reward(None, Some(Ordering::Less)), reward(Some(true), None)], [None; 2], "no silent 0");
+        let nothing = RewardConfig { further: BTreeMap::new(), ..config };
+        assert_eq!(nothing.validate(), Err(Error::WeightSum { found: 0.0 }));
     }
 
     #[test]
@@ -425,7 +488,7 @@ mod tests {
         let context = JudgeContext { domain: Domain::Terminal, initial_state: None, history: &[], action: "ls" };
         let query = JudgeQuery { context, truth: "a", prediction: "a" };
         let reward = |prompt: usize, matched| {
-            config.reward(&format!("p{prompt}"), &query, Some(scores([1; 5])), matched).unwrap().reward
+            config.reward(&format!("p{prompt}"), &query, &said(Some(scores([1; 5]))), matched).unwrap().reward
         };
         let by_rule = (0..10_000).filter(|&prompt| reward(prompt, Some(1.0)) == 25.0).count();
         assert!((900..1100).contains(&by_rule), "{by_rule}");
@@ -433,7 +496,7 @@ mod tests {
         assert!((0..100).all(|prompt| reward(prompt, None) == 5.0), "without a rule the rubric stands alone");
         // The rule needs no judge.
         let prompt = (0..).find(|&prompt| reward(prompt, Some(1.0)) == 25.0).unwrap();
-        let without = config.reward(&format!("p{prompt}"), &query, None, Some(1.0)).unwrap();
+        let without = config.reward(&format!("p{prompt}"), &query, &said(None), Some(1.0)).unwrap();
         assert_eq!((without.reward, without.rubric), (25.0, None));
     }
 }

@@ -1,9 +1,14 @@
 //! Completions of a step to verdicts: extraction, guard, judge, second judge, rule, reward.
 
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use crate::asked::{Pair, Respondent, compare, could_be_real};
+use crate::error::Error;
 use crate::extract::Extraction;
 use crate::guard::{GuardConfig, Hack, inspect};
-use crate::reward::{RewardConfig, Unavailable, Verdict, share_of};
-use crate::rubric::{Judge, JudgeContext, JudgeOutcome, JudgeQuery, Scores};
+use crate::reward::{JudgeSaid, NamedReward, RewardConfig, Unavailable, Verdict, share_of};
+use crate::rubric::{Judge, JudgeContext, JudgeOutcome, JudgeQuery};
 use crate::rule::Rule;
 use crate::text::normalised_match;
 use crate::verify::Verifier;
@@ -21,6 +26,8 @@ pub struct Candidate<'a> {
     pub extraction: Extraction,
     /// The prompt's verifier, where it has one.
     pub verifier: Option<&'a Verifier>,
+    /// What the policy predicted as training began, where `reference_pairwise` is asked for.
+    pub reference: Option<&'a Extraction>,
 }
 
 /// A verdict with what the second judge said, where it was asked.
@@ -40,6 +47,12 @@ struct Second {
     share: f64,
 }
 
+/// The model behind the judge, asked further questions.
+struct Model {
+    respondent: Arc<dyn Respondent>,
+    tries: u32,
+}
+
 /// Everything that decides a reward.
 pub struct Rewarder {
     config: RewardConfig,
@@ -47,13 +60,14 @@ pub struct Rewarder {
     judge: Box<dyn Judge>,
     guard: GuardConfig,
     second: Option<Second>,
+    model: Option<Model>,
 }
 
 impl Rewarder {
     /// With the guard as it is by default and no second judge.
     pub fn new(config: RewardConfig, rule: Rule, judge: Box<dyn Judge>) -> crate::Result<Self> {
         config.validate()?;
-        Ok(Self { config, rule, judge, guard: GuardConfig::default(), second: None })
+        Ok(Self { config, rule, judge, guard: GuardConfig::default(), second: None, model: None })
     }
 
     /// Watches for other things.
@@ -66,6 +80,26 @@ impl Rewarder {
         Self { second: Some(Second { judge, share }), ..self }
     }
 
+    /// Asks this model for the further rewards `turing` and `reference_pairwise`, at most `tries` times where its answer
+    /// cannot be read. Without a model, the scores of the judge say which prediction is nearer to the truth.
+    pub fn with_model(self, respondent: Arc<dyn Respondent>, tries: u32) -> Self {
+        Self { model: Some(Model { respondent, tries }), ..self }
+    }
+
+    /// Refuses a reward that nobody can give.
+    pub fn check(&self) -> crate::Result<()> {
+        let name = NamedReward::Turing;
+        if self.config.has(name) && self.model.is_none() {
+            return Err(Error::NoModel { name: "turing" });
+        }
+        Ok(())
+    }
+
+    /// Whether candidates need what the policy predicted as training began.
+    pub fn wants_reference(&self) -> bool {
+        self.config.has(NamedReward::ReferencePairwise)
+    }
+
     /// A verdict for each, in their order.
     ///
     /// A prediction that equals the truth has nothing to hide. One that speaks to the judge is a fault; one that is
@@ -76,7 +110,9 @@ impl Rewarder {
         let queries: Vec<JudgeQuery<'_>> = open.iter().filter_map(|&at| cases[at].query()).collect();
         let outcomes = self.judge.score_all(&queries);
         let seconds = self.second_rubrics(&queries);
-        let mut answers = outcomes.into_iter().zip(seconds);
+        let references: Vec<Option<&Extraction>> = open.iter().map(|&at| candidates[at].reference).collect();
+        let said = self.said(&queries, &outcomes, &references);
+        let mut answers = outcomes.into_iter().zip(said).zip(seconds);
         let rewarded = |(candidate, case): (&Candidate<'_>, &Case<'_>)| match case {
             Case::Decided(verdict) => Rewarded { verdict: verdict.clone(), hack: None, second_rubric: None },
             Case::Least(query, hack) => {
@@ -84,8 +120,9 @@ impl Rewarder {
                 Rewarded { verdict, hack: Some(*hack), second_rubric: None }
             }
             Case::Open(query) => {
-                let (outcome, second_rubric) = answers.next().unwrap_or((JudgeOutcome::Unavailable, None));
-                Rewarded { verdict: self.verdict(candidate, query, outcome), hack: None, second_rubric }
+                let nothing = ((JudgeOutcome::Unavailable, JudgeSaid::default()), None);
+                let ((outcome, said), second_rubric) = answers.next().unwrap_or(nothing);
+                Rewarded { verdict: self.verdict(candidate, query, outcome, &said), hack: None, second_rubric }
             }
         };
         candidates.iter().zip(&cases).map(rewarded).collect()
@@ -104,9 +141,78 @@ impl Rewarder {
         }
     }
 
-    fn verdict(&self, candidate: &Candidate<'_>, query: &JudgeQuery<'_>, outcome: JudgeOutcome) -> Verdict {
+    /// What judge and model say of each query.
+    fn said(
+        &self,
+        queries: &[JudgeQuery<'_>],
+        outcomes: &[JudgeOutcome],
+        references: &[Option<&Extraction>],
+    ) -> Vec<JudgeSaid> {
+        let real = match &self.model {
+            Some(Model { respondent, tries }) if self.config.has(NamedReward::Turing) => {
+                could_be_real(respondent.as_ref(), queries, *tries)
+            }
+            _ => vec![None; queries.len()],
+        };
+        let against = match self.wants_reference() {
+            true => self.against_references(queries, outcomes, references),
+            false => vec![None; queries.len()],
+        };
+        let of = |((outcome, could_be_real), against_reference): ((&JudgeOutcome, _), _)| JudgeSaid {
+            scores: outcome.scores(),
+            against_reference,
+            could_be_real,
+        };
+        outcomes.iter().zip(real).zip(against).map(of).collect()
+    }
+
+    /// Whether each prediction is nearer to the truth than its reference. One that is the reference's own is not; any is
+    /// nearer than a completion without a prediction. None where there is no reference or no answer.
+    fn against_references(
+        &self,
+        queries: &[JudgeQuery<'_>],
+        outcomes: &[JudgeOutcome],
+        references: &[Option<&Extraction>],
+    ) -> Vec<Option<Ordering>> {
+        let mut found = vec![None; queries.len()];
+        let (mut open, mut pairs) = (Vec::new(), Vec::new());
+        for (at, (query, reference)) in queries.iter().zip(references).enumerate() {
+            match reference {
+                None => {}
+                Some(Extraction::Fault(_)) => found[at] = Some(Ordering::Greater),
+                Some(Extraction::Observation(text)) if text == query.prediction => found[at] = Some(Ordering::Equal),
+                Some(Extraction::Observation(text)) => {
+                    let JudgeQuery { context, truth, prediction } = *query;
+                    open.push(at);
+                    pairs.push(Pair { context, truth, first: prediction, second: text });
+                }
+            }
+        }
+        let answers = match &self.model {
+            Some(Model { respondent, .. }) => compare(respondent.as_ref(), &pairs),
+            None => {
+                let queries = pairs.iter().map(Pair::of_second).collect::<Vec<_>>();
+                let references = self.judge.score_all(&queries);
+                let mean = |outcome: &JudgeOutcome| outcome.scores().map(|scores| scores.mean());
+                let order = |(&at, reference)| Some(mean(&outcomes[at])?.total_cmp(&mean(reference)?));
+                open.iter().zip(&references).map(order).collect()
+            }
+        };
+        for (at, answer) in open.into_iter().zip(answers) {
+            found[at] = answer;
+        }
+        found
+    }
+
+    fn verdict(
+        &self,
+        candidate: &Candidate<'_>,
+        query: &JudgeQuery<'_>,
+        outcome: JudgeOutcome,
+        said: &JudgeSaid,
+    ) -> Verdict {
         let matched = self.rule.matched_with(candidate.verifier, query.truth, query.prediction);
-        match self.config.reward(candidate.prompt_id, query, outcome.scores(), matched) {
+        match self.config.reward(candidate.prompt_id, query, said, matched) {
             Some(parts) => Verdict::Scored(parts),
             None => Verdict::Unavailable(Unavailable::of(outcome)),
         }
@@ -114,7 +220,7 @@ impl Rewarder {
 
     fn least(&self, candidate: &Candidate<'_>, query: &JudgeQuery<'_>) -> Verdict {
         let matched = self.rule.matched_with(candidate.verifier, query.truth, query.prediction).map(|_| 0.0);
-        let parts = self.config.reward(candidate.prompt_id, query, Some(Scores::LEAST), matched);
+        let parts = self.config.reward(candidate.prompt_id, query, &JudgeSaid::LEAST, matched);
         parts.map_or(Verdict::Unavailable(Unavailable::NoAnswer), Verdict::Scored)
     }
 
@@ -156,7 +262,10 @@ mod tests {
     use worldloom_schema::Domain;
 
     use super::*;
-    use crate::rubric::BuiltinJudge;
+    use crate::Fault;
+    use crate::asked::Said;
+    use crate::endpoint::Message;
+    use crate::rubric::{BuiltinJudge, Scores};
 
     /// A judge that believes whatever praises itself, and counts how often it is asked.
     struct Gullible<'a>(&'a AtomicUsize);
@@ -179,7 +288,7 @@ mod tests {
             action: "cat notes",
         };
         let extraction = Extraction::Observation(prediction.into());
-        Candidate { prompt_id: "p#1", context, truth: "fig\nplum\npear", extraction, verifier: None }
+        Candidate { prompt_id: "p#1", context, truth: "fig\nplum\npear", extraction, verifier: None, reference: None }
     }
 
     #[test]
@@ -209,9 +318,9 @@ mod tests {
     fn faults_and_answers_keep_their_places_and_the_second_judge_changes_no_reward() {
         let build = || Rewarder::new(RewardConfig::default(), Rule::NextState, Box::new(BuiltinJudge)).unwrap();
         let mut candidates: Vec<Candidate<'_>> = ["fig", "fig\nplum\npear", "dog"].map(candidate).into();
-        candidates.insert(1, Candidate { extraction: Extraction::Fault(crate::Fault::MissingTag), ..candidate("") });
+        candidates.insert(1, Candidate { extraction: Extraction::Fault(Fault::MissingTag), ..candidate("") });
         let plain = build().reward_all(&candidates);
-        assert_eq!(plain[1].verdict, Verdict::Fault(crate::Fault::MissingTag));
+        assert_eq!(plain[1].verdict, Verdict::Fault(Fault::MissingTag));
         assert_eq!(plain[2].verdict.reward(), Some(25.0));
         let second = build().with_second(Box::new(BuiltinJudge), 1.0).reward_all(&candidates);
         for (plain, second) in plain.iter().zip(&second) {
@@ -221,5 +330,80 @@ mod tests {
         assert_eq!(asked, [true, false, false, true], "not where there is nothing to judge");
         let Verdict::Scored(parts) = &second[0].verdict else { panic!() };
         assert_eq!(parts.rubric, second[0].second_rubric);
+    }
+
+    /// Takes whatever ends in `pear` for real, and for the nearer one.
+    struct Pear;
+
+    impl Respondent for Pear {
+        fn respond(&self, conversations: &[Vec<Message>], _draw: u32) -> Vec<Said> {
+            let answer = |question: &str| {
+                let has_pear = |name: &str| {
+                    let start = question.find(&format!("<{name}-")).unwrap();
+                    let end = question.find(&format!("</{name}-")).unwrap();
+                    question[start..end].contains("pear")
+                };
+                if question.contains("Could it be real?") {
+                    assert!(!question.contains("fig\nplum\npear\n</truth"));
+                    return format!("<real>{}</real>", if has_pear("text") { "yes" } else { "no" });
+                }
+                let winner = match (has_pear("first"), has_pear("second")) {
+                    (true, false) => "first",
+                    (false, true) => "second",
+                    _ => "tie",
+                };
+                format!("<winner>{winner}</winner>")
+            };
+            conversations.iter().map(|conversation| Said::Text(answer(&conversation[1].content))).collect()
+        }
+    }
+
+    fn parts(rewarded: &Rewarded, name: &str) -> Option<f64> {
+        let Verdict::Scored(parts) = &rewarded.verdict else { return None };
+        parts.named().into_iter().find(|(found, _)| *found == name).map(|(_, value)| value)
+    }
+
+    #[test]
+    fn a_model_says_what_could_be_real_and_what_is_nearer_than_the_reference() {
+        let config: RewardConfig = serde_json::from_str(
+            r#"{"rubric_weight": 0.0, "rule_weight": 0.0, "further": {"turing": 1.0, "reference_pairwise": 1.0}}"#,
+        )
+        .unwrap();
+        let build = || Rewarder::new(config.clone(), Rule::NextState, Box::new(BuiltinJudge)).unwrap();
+        assert_eq!(build().check(), Err(Error::NoModel { name: "turing" }));
+        let rewarder = build().with_model(Arc::new(Pear), 2);
+        assert_eq!((rewarder.check(), rewarder.wants_reference()), (Ok(()), true));
+        let reference = Extraction::Observation("fig\nplum".into());
+        let silent = Extraction::Fault(Fault::MissingTag);
+        let with = |prediction, reference| Candidate { reference: Some(reference), ..candidate(prediction) };
+        let padded = format!("pear\n{}", "filler line\n".repeat(100));
+        let candidates = [
+            with("fig\npear", &reference),
+            with("fig\npeach", &reference),
+            with("fig\nplum", &reference),
+            with("fog", &silent),
+            with(&padded, &reference),
+        ];
+        let rewarded = rewarder.reward_all(&candidates);
+        let of = |name: &str| rewarded.iter().map(|rewarded| parts(rewarded, name).unwrap()).collect::<Vec<_>>();
+        assert_eq!(of("reward_turing"), [25.0, 0.0, 0.0, 0.0, 0.0]);
+        assert_eq!(of("reward_reference_pairwise"), [25.0, 12.5, 12.5, 25.0, 0.0]);
+        let rewards: Vec<Option<f64>> = rewarded.iter().map(|rewarded| rewarded.verdict.reward()).collect();
+        assert_eq!(rewards, [Some(50.0), Some(12.5), Some(12.5), Some(25.0), Some(0.0)]);
+        let lacking = rewarder.reward_all(&[candidate("fig\npear")]);
+        assert_eq!(lacking[0].verdict, Verdict::Unavailable(Unavailable::NoAnswer), "no reference, no silent 0");
+    }
+
+    #[test]
+    fn without_a_model_the_scores_say_what_is_nearer_than_the_reference() {
+        let config = serde_json::from_str(r#"{"further": {"reference_pairwise": 0.5}}"#).unwrap();
+        let rewarder = Rewarder::new(config, Rule::NextState, Box::new(BuiltinJudge)).unwrap();
+        let reference = Extraction::Observation("fig\nplum\npeach".into());
+        let with = |prediction| Candidate { reference: Some(&reference), ..candidate(prediction) };
+        let rewarded = rewarder.reward_all(&["fig\nplum\npear", "no such thing", "fig\nplum\npeach"].map(with));
+        let found: Vec<Option<f64>> =
+            rewarded.iter().map(|rewarded| parts(rewarded, "reward_reference_pairwise")).collect();
+        assert_eq!(found, [Some(25.0), Some(0.0), Some(12.5)]);
+        assert_eq!(rewarded[0].verdict.reward(), Some(37.5));
     }
 }

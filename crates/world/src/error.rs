@@ -112,6 +112,14 @@ pub enum Error {
         /// What came of the question.
         source: worldloom_judge::endpoint::Failure,
     },
+    /// Predictions that do not go with their pool, or cannot be read.
+    #[error("predictions `{path}`: {detail}")]
+    Predictions {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        detail: String,
+    },
     /// A group to score that does not belong to the prompts.
     #[error("prompt {prompt} was to be scored, there are {prompts}")]
     NoPrompt {

@@ -119,7 +119,7 @@ pub struct JudgePlace<'a> {
 }
 
 /// A judge, and the model behind it where there is one.
-pub(crate) type Opened = (Box<dyn Judge>, Option<Arc<dyn Respondent>>);
+pub type Opened = (Box<dyn Judge>, Option<Arc<dyn Respondent>>);
 
 impl JudgeConfig {
     /// The same with relative paths from `base`.
@@ -150,13 +150,21 @@ impl JudgeConfig {
         }
     }
 
+    /// Times that a model is asked where its answer cannot be read.
+    pub fn tries(&self) -> u32 {
+        match self {
+            JudgeConfig::Http { asking, .. } | JudgeConfig::Local { asking, .. } => asking.tries,
+            JudgeConfig::Builtin {} | JudgeConfig::Ensemble { .. } => 1,
+        }
+    }
+
     /// Makes the judge.
     pub fn open(&self, place: &JudgePlace<'_>) -> Result<Box<dyn Judge>> {
         Ok(self.open_with_respondent(place)?.0)
     }
 
     /// Makes the judge, and shows the model behind it, to be asked other questions too; none where code or several judge.
-    pub(crate) fn open_with_respondent(&self, place: &JudgePlace<'_>) -> Result<Opened> {
+    pub fn open_with_respondent(&self, place: &JudgePlace<'_>) -> Result<Opened> {
         let (respondent, asking): (Arc<dyn Respondent>, &Asking) = match self {
             JudgeConfig::Builtin {} => return Ok((Box::new(BuiltinJudge), None)),
             JudgeConfig::Http { endpoint, parameters, asking } => {

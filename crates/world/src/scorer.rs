@@ -1,9 +1,11 @@
 //! Scores RL's completions: tokens to text, text to prediction, prediction to reward.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use worldloom_judge::asked::Respondent;
 use worldloom_judge::verify::Verifier;
 use worldloom_judge::{
     Candidate, GuardConfig, Judge, JudgeContext, RewardConfig, Rewarded, Rewarder, Rule, Verdict, extract,
@@ -16,6 +18,7 @@ use worldloom_train::rl::{Completion, Failure, Group, Notes, Score, Scorer};
 use crate::error::{Error, Result};
 use crate::judges::JudgeConfig;
 use crate::model::thinking_of;
+use crate::reference::Reference;
 
 /// Rank agreement of two judges below which a step raises an alarm, and pairs it takes.
 const AGREEMENT: (f64, usize) = (0.5, 8);
@@ -56,6 +59,8 @@ pub struct JudgeScorer {
     renderer: Renderer,
     prompts: Vec<Prompt>,
     verifiers: BTreeMap<String, Verifier>,
+    /// What the policy predicted as training began, where a reward is measured against it.
+    reference: Option<Reference>,
     /// Rubrics of both judges where both gave one.
     both: Vec<(f64, f64)>,
 }
@@ -64,7 +69,7 @@ impl JudgeScorer {
     /// `prompts` in the order in which the trainer has them. The judges are those of the configuration, opened.
     pub fn new(config: ScorerConfig, renderer: Renderer, judge: Box<dyn Judge>, prompts: Vec<Prompt>) -> Result<Self> {
         let rewarder = Rewarder::new(config.reward, config.rule, judge)?.with_guard(config.guard);
-        Ok(Self { rewarder, renderer, prompts, verifiers: BTreeMap::new(), both: Vec::new() })
+        Ok(Self { rewarder, renderer, prompts, verifiers: BTreeMap::new(), reference: None, both: Vec::new() })
     }
 
     /// With a second judge on a share of the samples.
@@ -78,9 +83,29 @@ impl JudgeScorer {
         Self { verifiers: by_prompt.collect(), ..self }
     }
 
-    fn prompt(&self, prompt: usize) -> Result<&Prompt> {
-        self.prompts.get(prompt).ok_or(Error::NoPrompt { prompt, prompts: self.prompts.len() })
+    /// With the model behind the judge, which is asked for the rewards `turing` and `reference_pairwise`.
+    pub fn with_model(self, respondent: Arc<dyn Respondent>, tries: u32) -> Self {
+        Self { rewarder: self.rewarder.with_model(respondent, tries), ..self }
     }
+
+    /// With what the policy predicted as training began.
+    pub fn with_reference(self, reference: Reference) -> Self {
+        Self { reference: Some(reference), ..self }
+    }
+
+    /// Whether it needs [`Self::with_reference`].
+    pub fn wants_reference(&self) -> bool {
+        self.rewarder.wants_reference()
+    }
+
+    /// Refuses a reward that nobody can give.
+    pub fn check(&self) -> Result<()> {
+        Ok(self.rewarder.check()?)
+    }
+}
+
+fn prompt(prompts: &[Prompt], number: usize) -> Result<&Prompt> {
+    prompts.get(number).ok_or(Error::NoPrompt { prompt: number, prompts: prompts.len() })
 }
 
 /// The trainer's word for a verdict. A reward of the rule is logged as `match` as well, from 0 to 1.
@@ -105,13 +130,18 @@ fn score_of(rewarded: Rewarded) -> Score {
 
 impl Scorer for JudgeScorer {
     fn score(&mut self, groups: &[Group<'_>]) -> std::result::Result<Vec<Vec<Score>>, Failure> {
-        let prompts = groups.iter().map(|group| self.prompt(group.prompt)).collect::<Result<Vec<_>>>()?;
+        let prompts = groups.iter().map(|group| prompt(&self.prompts, group.prompt)).collect::<Result<Vec<_>>>()?;
         let histories: Vec<Vec<(&str, &str)>> = prompts.iter().map(|prompt| history(prompt)).collect();
         let completions: Vec<(usize, &Completion)> = groups
             .iter()
             .enumerate()
             .flat_map(|(at, group)| group.completions.iter().map(move |completion| (at, completion)))
             .collect();
+        if let Some(reference) = &mut self.reference {
+            let numbered: Vec<(usize, &Prompt)> =
+                groups.iter().map(|group| group.prompt).zip(prompts.iter().copied()).collect();
+            reference.complete(&numbered, &self.renderer)?;
+        }
         let candidate = |&(at, completion): &(usize, &Completion)| -> Result<Candidate<'_>> {
             let prompt = prompts[at];
             let text = self.renderer.completion_text(&completion.tokens)?;
@@ -127,6 +157,7 @@ impl Scorer for JudgeScorer {
                 truth: &prompt.observation,
                 extraction: extract(&text, completion.stopped),
                 verifier: self.verifiers.get(&prompt.prompt_id),
+                reference: self.reference.as_ref().and_then(|reference| reference.of(groups[at].prompt)),
             })
         };
         let candidates: Vec<Candidate<'_>> = completions.par_iter().map(candidate).collect::<Result<_>>()?;

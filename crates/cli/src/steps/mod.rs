@@ -2,6 +2,7 @@
 //!
 //! A step is a name, a config and inputs by role; it writes one artifact. A new step is one file and one line below.
 
+mod calibrate;
 mod data;
 mod evaluate;
 mod export;
@@ -152,6 +153,7 @@ pub(crate) const STEPS: &[&dyn Step] = &[
     &rl::Rl,
     &export::Export,
     &evaluate::EvaluatePool,
+    &calibrate::JudgeCalibrate,
     &report::Report,
 ];
 

@@ -11,8 +11,8 @@ use worldloom_schema::{PROMPT_FILE, Prompt, read_table};
 use worldloom_train::loaded_in;
 use worldloom_train::rl::{self, Partners, RlConfig, RlPrompt, Sampler};
 use worldloom_world::{
-    GeneratorSampler, JudgePlace, JudgeScorer, PromptConfig, RemoteConfig, RemoteSampler, ScorerConfig, add_truths,
-    open_endpoint_without_cache, rl_prompts, select_prompts,
+    Generator, GeneratorSampler, JudgePlace, JudgeScorer, PromptConfig, Reference, RemoteConfig, RemoteSampler,
+    Sampling, ScorerConfig, add_truths, open_endpoint_without_cache, rl_prompts, select_prompts,
 };
 
 use super::form::form_of_prompts;
@@ -115,8 +115,18 @@ impl Step for Rl {
         }
         let stops = renderer.stop_tokens();
         let place = JudgePlace { folder: &context.out, key: &variable, device: &cpu() };
-        let (judge, second) = (scorer.judge.open(&place)?, scorer.second.clone());
+        let (judge, respondent) = scorer.judge.open_with_respondent(&place)?;
+        let (second, tries) = (scorer.second.clone(), scorer.judge.tries());
         let mut scorer = JudgeScorer::new(scorer, renderer, judge, prompts)?;
+        if let Some(respondent) = respondent {
+            scorer = scorer.with_model(respondent, tries);
+        }
+        scorer.check()?;
+        if scorer.wants_reference() {
+            let (generator, _) = Generator::load(&model, config.precision, place.device)?;
+            let sampling = Sampling::plain(config.max_completion_tokens, config.temperature as f32, stops.clone());
+            scorer = scorer.with_reference(Reference::new(generator, sampling, config.seed));
+        }
         if let Some(second) = second {
             scorer = scorer.with_second(second.judge.open(&place)?, second.share);
         }

@@ -16,7 +16,7 @@ use super::prompts::{fill, history, mark};
 const SYSTEM: &str = include_str!("../../prompts/pair.md");
 const USER: &str = include_str!("../../prompts/pair_user.md");
 /// Characters of earlier turns that are shown at most.
-const HISTORY_CHARS: usize = 20_000;
+pub(super) const HISTORY_CHARS: usize = 20_000;
 
 /// Two predictions and the truth.
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +31,12 @@ pub struct Pair<'a> {
     pub second: &'a str,
 }
 
-impl Pair<'_> {
+impl<'a> Pair<'a> {
+    /// The second prediction, to be scored by itself.
+    pub(crate) fn of_second(&self) -> JudgeQuery<'a> {
+        JudgeQuery { context: self.context, truth: self.truth, prediction: self.second }
+    }
+
     fn swapped(self) -> Self {
         Self { first: self.second, second: self.first, ..self }
     }

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 use worldloom_judge::endpoint::scripted::{Answer, Server};
 use worldloom_train::rl::{Group, Score, Scorer};
-use worldloom_world::{JudgeConfig, JudgePlace, JudgeScorer, ScorerConfig};
+use worldloom_world::{Generator, JudgeConfig, JudgePlace, JudgeScorer, Precision, Reference, Sampling, ScorerConfig};
 
 use crate::reinforcement::{completion, prompts, tagged};
 use crate::support::{Workplace, device};
@@ -91,6 +91,47 @@ fn an_ensemble_is_its_median_and_a_second_judge_is_logged() {
         assert!(found.parts().contains(&("second_rubric".to_string(), 25.0)));
     }
     assert_eq!(figures, [("judged_twice".to_string(), 2.0)], "two pairs rank nothing");
+}
+
+#[test]
+fn rewards_that_a_model_gives_ask_it_and_the_reference_is_completed_once_a_prompt() {
+    let workplace = Workplace::new();
+    let renderer = workplace.renderer();
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(|seen| {
+        let question = seen.body["messages"][1]["content"].as_str().unwrap_or_default();
+        match question.contains("Could it be real?") {
+            true if question.contains("d.txt") => Answer::chat("<real>no</real>"),
+            true => Answer::chat("<real>yes</real>"),
+            false => Answer::chat(&evaluation(3)),
+        }
+    })
+    .unwrap();
+    let config: ScorerConfig = serde_json::from_value(json!({
+        "rule": "none",
+        "judge": {"kind": "http", "endpoint": endpoint(&server)},
+        "reward": {"rubric_weight": 0.0, "rule_weight": 0.0, "further": {"turing": 1.0, "reference_pairwise": 0.5}},
+    }))
+    .unwrap();
+    let key = |_: &str| None;
+    let place = JudgePlace { folder: folder.path(), key: &key, device: &device() };
+    let (judge, respondent) = config.judge.open_with_respondent(&place).unwrap();
+    let build = |judge| JudgeScorer::new(config.clone(), renderer.clone(), judge, prompts(&renderer)).unwrap();
+    let code: Box<dyn worldloom_judge::Judge> = Box::new(worldloom_judge::BuiltinJudge);
+    assert!(build(code).check().unwrap_err().to_string().contains("further.turing"));
+    let (generator, _) = Generator::load(&workplace.model("start", 1, 2048), Precision::F32, &device()).unwrap();
+    let sampling = Sampling::plain(4, 1.0, renderer.stop_tokens());
+    let mut scorer = build(judge)
+        .with_model(respondent.unwrap(), config.judge.tries())
+        .with_reference(Reference::new(generator, sampling, 7));
+    assert!(scorer.wants_reference() && scorer.check().is_ok());
+    let completions = [tagged("a.txt"), tagged("c.txt\nd.txt")].map(|text| completion(&renderer, &text, true));
+    for _ in 0..2 {
+        let scores = scorer.score(&[Group { prompt: 0, completions: &completions }]).unwrap().remove(0);
+        // An untrained reference closes no tag: any prediction is nearer than none.
+        assert_eq!([scores[0].reward(), scores[1].reward()], [Some(37.5), Some(12.5)]);
+        assert!(scores[0].parts().contains(&("reward_reference_pairwise".to_string(), 25.0)));
+    }
 }
 
 #[test]

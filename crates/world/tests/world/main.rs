@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod answers;
+mod calibration;
 mod engine;
 mod evaluation;
 mod judging;
