@@ -263,7 +263,14 @@ fn rl_lines(view: &View, last: &RlStepMetrics) -> Vec<Line<'static>> {
     first.extend(figure("length", format!("{:.0}", last.response_length)));
     first.extend(figure("equal groups", percent(last.zero_variance_share)));
     let dimensions = ["format", "factuality", "consistency", "realism", "quality"];
-    let second = parts(&dimensions, &last.reward_parts);
+    let mut second = parts(&dimensions, &last.reward_parts);
+    second.extend(
+        view.validated
+            .last()
+            .map(|(_, reward)| figure("held-out prompts", format!("{reward:.2}")))
+            .into_iter()
+            .flatten(),
+    );
     let mut third = Vec::new();
     third.extend(figure("entropy", format!("{:.3}", last.entropy)));
     third.extend(figure("gradient norm", format!("{:.3}", last.grad_norm)));
@@ -390,7 +397,7 @@ mod tests {
             "match 0.25",
             "faults 12.5 %",
             "format 4.50",
-            "held-out prompts",
+            "held-out prompts 12.00",
             "alarm: truncation at step 5",
         ] {
             assert!(picture.contains(words), "no `{words}` in\n{picture}");
