@@ -9,7 +9,7 @@ use worldloom_world::calibrate::{CALIBRATION_FILE, CalibrateConfig, CalibrateInp
 
 use super::{Counts, Role, Step, StepContext, variable};
 use crate::config::{resolved, typed};
-use crate::device::open_device;
+use crate::device::cpu;
 use crate::pipeline::external;
 use crate::signals::listen;
 
@@ -61,7 +61,7 @@ impl Step for JudgeCalibrate {
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
         let (evaluation, pools) = (context.input("evaluation")?, context.input("pools")?);
-        let (device, progress) = (open_device(), context.advance());
+        let (device, progress) = (cpu(), context.advance());
         let place = JudgePlace { folder: &context.out, key: &variable, device: &device };
         let _listening = listen();
         let inputs = CalibrateInputs {
