@@ -29,6 +29,18 @@ impl ExpertLoad {
         self.rows += other.rows;
     }
 
+    /// Choices of each of so many experts, then the rows: numbers to be summed over processes.
+    pub fn counts(&self, experts: usize) -> Vec<f64> {
+        let chosen = (0..experts).map(|expert| self.chosen.get(expert).copied().unwrap_or(0));
+        chosen.chain([self.rows]).map(|count| count as f64).collect()
+    }
+
+    /// What [`ExpertLoad::counts`] gave, or a sum of such.
+    pub fn of_counts(counts: &[f64]) -> ExpertLoad {
+        let (rows, chosen) = counts.split_last().unwrap_or((&0.0, &[]));
+        ExpertLoad { chosen: chosen.iter().map(|&count| count as u64).collect(), rows: *rows as u64 }
+    }
+
     /// Choices of each expert per row; they add up to the number of experts that a token passes.
     pub fn shares(&self) -> Vec<f64> {
         self.chosen.iter().map(|&chosen| chosen as f64 / self.rows.max(1) as f64).collect()

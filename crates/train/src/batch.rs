@@ -34,6 +34,8 @@ pub struct Batch {
     pub rows: usize,
     /// Length of the longest.
     pub length: usize,
+    /// Its place among the step's micro-batches, from 0: what dropout's masks follow.
+    pub number: u64,
 }
 
 impl Batch {
@@ -52,6 +54,7 @@ impl Batch {
             continues: Vec::with_capacity(rows.len()),
             rows: rows.len(),
             length,
+            number: 0,
         };
         for row in rows {
             batch.push(row, denominator);
@@ -167,7 +170,9 @@ pub(crate) fn predicting_length(row: &Row) -> usize {
 /// Rows as micro-batches with weights over `denominator`.
 pub(crate) fn batches(rows: &[Row], rows_per_micro_batch: usize, denominator: f64) -> Vec<Batch> {
     let numbers = micro_batches(rows, rows_per_micro_batch);
-    numbers.iter().map(|numbers| Batch::of(rows, numbers, denominator)).collect()
+    let batch =
+        |(number, at): (usize, &Vec<usize>)| Batch { number: number as u64, ..Batch::of(rows, at, denominator) };
+    numbers.iter().enumerate().map(batch).collect()
 }
 
 /// Row numbers in micro-batches: longest rows first, so that a batch pads little.

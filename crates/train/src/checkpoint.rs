@@ -72,7 +72,7 @@ impl CheckpointConfig {
 }
 
 /// What makes two runs the same.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     pub(crate) config: Value,
     pub(crate) inputs: BTreeMap<String, InputRef>,
@@ -93,6 +93,12 @@ impl Identity {
             changes.push(format!("the {role} is missing"));
         }
         changes
+    }
+
+    /// What differs from another process of the job, in words; empty if nothing does.
+    pub(crate) fn differences_from(&self, other: Identity) -> Vec<String> {
+        let Identity { config, inputs } = other;
+        self.changes(&Manifest { config, inputs, ..Manifest::new(KIND, VERSION) })
     }
 }
 
@@ -167,8 +173,8 @@ pub(crate) struct Checkpoints {
     folder: PathBuf,
     config: CheckpointConfig,
     identity: Identity,
-    /// Held while the run is open; the system lets go of it when the process ends, however it ends.
-    _lock: fs_err::File,
+    /// Held while the run is open; the system lets go of it when the process ends, however it ends. None: only read.
+    _lock: Option<fs_err::File>,
 }
 
 impl Checkpoints {
@@ -189,7 +195,12 @@ impl Checkpoints {
                 fs_err::remove_dir_all(&path)?;
             }
         }
-        Ok(Self { run: run.into(), folder, config, identity, _lock: lock })
+        Ok(Self { _lock: Some(lock), ..Self::to_read(run, config, identity) })
+    }
+
+    /// Those of a run that another process of the same job has opened.
+    pub(crate) fn to_read(run: &Path, config: CheckpointConfig, identity: Identity) -> Self {
+        Self { run: run.into(), folder: run.join(FOLDER), config, identity, _lock: None }
     }
 
     /// Whether a checkpoint belongs after this step.
@@ -288,6 +299,11 @@ impl Checkpoints {
                 Err(Error::Checkpoint { path, detail })
             }
         }
+    }
+
+    /// Reads the one after a step.
+    pub(crate) fn at(&self, step: u64, base: Option<&Decoder>, device: &Device) -> Result<Loaded> {
+        self.read(&self.folder.join(name_of(step)), base, device)
     }
 
     fn read(&self, folder: &Path, base: Option<&Decoder>, device: &Device) -> Result<Loaded> {

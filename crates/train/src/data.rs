@@ -196,7 +196,7 @@ fn key_of_shards(folder: &Path) -> Result<String> {
 }
 
 /// What is known of a row without reading it again.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Facts {
     /// Its tokens.
     pub(crate) tokens: u32,
@@ -206,10 +206,12 @@ pub(crate) struct Facts {
     pub(crate) computed: u32,
     /// Its documents.
     pub(crate) documents: u32,
+    /// The sum of its weights.
+    pub(crate) weight: f64,
 }
 
 /// What a scan of the data found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Scan {
     /// Numbers of the rows that have targets.
     pub(crate) trained: Vec<usize>,
@@ -234,6 +236,7 @@ pub(crate) fn scan(data: &Data, model: &ModelConfig) -> Result<Scan> {
             trained: row.weights.iter().filter(|&&weight| weight > 0.0).count() as u32,
             computed: predicting_length(&row) as u32,
             documents: row.continues.len() as u32,
+            weight: row.total_weight(),
         };
         for (_, weight) in row.tokens.iter().zip(&row.weights).filter(|(token, _)| data.stop_tokens.contains(token)) {
             scan.stop_tokens += 1;

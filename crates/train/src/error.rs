@@ -101,6 +101,14 @@ pub enum Error {
         /// What is wrong.
         detail: String,
     },
+    /// Another process of the job failed; it says why itself.
+    #[error("rank {rank}: {detail}")]
+    Rank {
+        /// The process, from 0.
+        rank: usize,
+        /// Why.
+        detail: String,
+    },
     /// The sampler failed.
     #[error("step {step}: sampling completions failed")]
     Sampler {

@@ -8,6 +8,7 @@ use crate::batch::{Batch, Pass};
 use crate::error::{Error, Result};
 use crate::lanes::Lanes;
 use crate::optimizer::Optimizer;
+use crate::ranks::{Ranks, sum_buckets};
 use crate::seeds::{Purpose, split_seed};
 
 pub(crate) struct Learner {
@@ -18,8 +19,6 @@ pub(crate) struct Learner {
     pub(crate) device: Device,
     /// Of the masks of dropout.
     seed: u64,
-    /// Micro-batches of this step so far.
-    micro_batches: u64,
     /// Whether blocks are computed again in the backward pass: memory, not results.
     pub(crate) recompute: bool,
     /// Where micro-batches are computed.
@@ -39,7 +38,6 @@ impl Learner {
             gradients,
             device: device.clone(),
             seed,
-            micro_batches: 0,
             recompute: false,
             lanes: Lanes::default(),
             routers: None,
@@ -53,7 +51,6 @@ impl Learner {
 
     pub(crate) fn start_step(&mut self) {
         self.gradients.reset();
-        self.micro_batches = 0;
         self.routers = None;
         self.router_loss = 0.0;
     }
@@ -118,8 +115,7 @@ impl Learner {
 
     fn add_one(&mut self, batch: &Batch, temperature: f32, place: &Place<'_>) -> Result<f64> {
         let decoder = self.decoder.as_ref().expect("the decoder is only away during an update");
-        let masks = split_seed(split_seed(self.seed, Purpose::Mask, place.step), Purpose::Mask, self.micro_batches);
-        self.micro_batches += 1;
+        let masks = split_seed(split_seed(self.seed, Purpose::Mask, place.step), Purpose::Mask, batch.number);
         decoder.set_dropout(Some(masks));
         let pass = Pass { temperature, routers: self.routers.as_ref(), recompute: self.recompute };
         let losses = batch.accumulate(decoder, &pass, &self.device, &mut self.gradients);
@@ -133,6 +129,20 @@ impl Learner {
         // What is not finite shows again in the step that it belongs to.
         let _ = self.add(batches, temperature, &Place { step: 0, rows: "before the first step".into() });
         self.start_step();
+    }
+
+    /// Makes the gradients of all ranks' micro-batches one.
+    pub(crate) fn sum_gradients(&mut self, ranks: &dyn Ranks) -> Result<()> {
+        sum_buckets(ranks, self.gradients.iter_mut().map(|(_, values)| values))
+    }
+
+    /// Hash of what training changes.
+    pub(crate) fn fingerprint(&self) -> String {
+        let mut hasher = blake3::Hasher::new();
+        self.decoder().for_each_trained(&mut |_, _, values| {
+            hasher.update(bytemuck::cast_slice(values));
+        });
+        hasher.finalize().to_hex()[..32].into()
     }
 
     /// Clips and updates; returns the norm before clipping. Nothing has changed if the gradient is not finite.
@@ -176,7 +186,7 @@ impl Place<'_> {
         Self { step, rows: format!("rows {}", list.join(", ")).into() }
     }
 
-    fn not_finite(&self, what: &str) -> Error {
+    pub(crate) fn not_finite(&self, what: &str) -> Error {
         Error::NonFinite { step: self.step, what: what.into(), rows: self.rows.to_string() }
     }
 }

@@ -5,6 +5,8 @@
 //! micro-batches changes nothing but rounding. A *run* is a folder that survives a kill: calling the same loop on the
 //! same folder goes on from its last checkpoint and ends with the same bytes.
 //!
+//! Several processes may share a training: each is a *rank*, see [`Ranks`].
+//!
 //! The crate sees token ids, weights, layouts and rewards. It knows no text, tokenizer, template or judge.
 
 pub mod rl;
@@ -24,6 +26,7 @@ mod optimizer;
 mod order;
 mod parity;
 mod plan;
+mod ranks;
 mod run;
 mod schedule;
 mod seeds;
@@ -40,6 +43,7 @@ pub use optimizer::{MuonConfig, Optimizer, OptimizerConfig, ParameterGroup};
 pub use order::Order;
 pub use parity::{Parity, parity};
 pub use plan::{Attribute, Curriculum};
+pub use ranks::{Alone, Ranks, agree};
 pub use run::{Job, Report, loaded_in};
 pub use schedule::{Schedule, Shape};
 pub use seeds::{Purpose, split_seed};

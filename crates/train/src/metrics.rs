@@ -39,6 +39,10 @@ pub struct StepClock {
     /// Bytes that burn's pool holds on a device that is not the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub device_bytes: Option<u64>,
+    /// Seconds of the step in which gradients were summed over processes, waiting for the slowest included; none in one
+    /// process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exchange_seconds: Option<f64>,
 }
 
 /// One step of a supervised stage.
@@ -150,11 +154,16 @@ impl Control<'_> {
 
 /// The metrics file, cut to the steps of the checkpoint a run goes on from.
 pub(crate) struct MetricsFile {
+    /// None: another process of the job writes.
+    open: Option<Open>,
+    /// The steps that were there.
+    lines: Vec<Value>,
+}
+
+struct Open {
     path: PathBuf,
     file: fs_err::File,
     events: EventFile,
-    /// The steps that were there.
-    lines: Vec<Value>,
 }
 
 impl MetricsFile {
@@ -176,7 +185,12 @@ impl MetricsFile {
         let file = fs_err::OpenOptions::new().create(true).append(true).open(&path)?;
         let lines: Vec<Value> = kept.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         let events = EventFile::create(folder, &lines)?;
-        Ok(Self { path, file, events, lines })
+        Ok(Self { open: Some(Open { path, file, events }), lines })
+    }
+
+    /// Of a process that writes none.
+    pub(crate) fn of_others() -> Self {
+        Self { open: None, lines: Vec::new() }
     }
 
     /// The steps that were there when the file was opened.
@@ -185,15 +199,16 @@ impl MetricsFile {
     }
 
     pub(crate) fn push(&mut self, metrics: &impl Serialize) -> Result<()> {
-        let line = serde_json::to_string(metrics).map_err(|error| Error::file(&self.path, error))?;
-        self.file.write_all(format!("{line}\n").as_bytes())?;
-        let value: Value = serde_json::from_str(&line).map_err(|error| Error::file(&self.path, error))?;
-        self.events.push(&value)
+        let Some(Open { path, file, events }) = &mut self.open else { return Ok(()) };
+        let line = serde_json::to_string(metrics).map_err(|error| Error::file(path, error))?;
+        file.write_all(format!("{line}\n").as_bytes())?;
+        let value: Value = serde_json::from_str(&line).map_err(|error| Error::file(path, error))?;
+        events.push(&value)
     }
 
     /// Makes the lines so far survive a power cut; called before a checkpoint becomes visible.
     pub(crate) fn sync(&self) -> Result<()> {
-        Ok(self.file.sync_all()?)
+        self.open.as_ref().map_or(Ok(()), |open| Ok(open.file.sync_all()?))
     }
 }
 

@@ -85,6 +85,14 @@ pub(crate) struct Plan {
     parts: Vec<Part>,
 }
 
+/// Rows that go through the decoder at once.
+pub(crate) struct MicroBatch {
+    /// Their numbers.
+    pub(crate) rows: Vec<usize>,
+    /// Tokens that are computed, padding included.
+    pub(crate) places: usize,
+}
+
 /// What is drawn at a position.
 enum Draws {
     /// A place in `trained`, by random access.
@@ -165,15 +173,33 @@ impl Plan {
         numbers
     }
 
-    /// Share of a step's places in its micro-batches that hold padding.
-    pub(crate) fn padding(&self, numbers: &[usize], rows_per_micro_batch: usize) -> f64 {
-        let lengths: Vec<usize> = numbers.iter().map(|&number| self.facts[number].computed as usize).collect();
-        let (mut used, mut places) = (0, 0);
-        for batch in micro_batches_by(&lengths, rows_per_micro_batch) {
-            let longest = batch.iter().map(|&at| lengths[at]).max().unwrap_or(0);
-            places += longest * batch.len();
-            used += batch.iter().map(|&at| lengths[at]).sum::<usize>();
-        }
+    /// `Σ w` over rows.
+    pub(crate) fn weight(&self, numbers: &[usize]) -> f64 {
+        numbers.iter().map(|&number| self.facts[number].weight).sum()
+    }
+
+    /// Tokens of rows, and those of them that are trained.
+    pub(crate) fn tokens(&self, numbers: &[usize]) -> (u64, u64) {
+        let sum = |of: fn(&Facts) -> u32| numbers.iter().map(|&number| u64::from(of(&self.facts[number]))).sum();
+        (sum(|facts| facts.tokens), sum(|facts| facts.trained))
+    }
+
+    /// The micro-batches of a step's rows, each with its places.
+    pub(crate) fn micro_batches(&self, numbers: &[usize], rows_per_micro_batch: usize) -> Vec<MicroBatch> {
+        let length = |at: usize| self.facts[numbers[at]].computed as usize;
+        let lengths: Vec<usize> = (0..numbers.len()).map(length).collect();
+        let of_places = |places: Vec<usize>| MicroBatch {
+            places: places.iter().map(|&at| lengths[at]).max().unwrap_or(0) * places.len(),
+            rows: places.into_iter().map(|at| numbers[at]).collect(),
+        };
+        micro_batches_by(&lengths, rows_per_micro_batch).into_iter().map(of_places).collect()
+    }
+
+    /// Share of the places of micro-batches that hold padding.
+    pub(crate) fn padding(&self, micro_batches: &[MicroBatch]) -> f64 {
+        let rows = micro_batches.iter().flat_map(|batch| &batch.rows);
+        let used: usize = rows.map(|&number| self.facts[number].computed as usize).sum();
+        let places: usize = micro_batches.iter().map(|batch| batch.places).sum();
         if places == 0 { 0.0 } else { 1.0 - used as f64 / places as f64 }
     }
 

@@ -8,12 +8,13 @@ use serde::{Deserialize, Serialize};
 use worldloom_model::{Decoder, LoraConfig, ModelConfig, Precision, SaveDType, SaveOptions};
 use worldloom_schema::InputRef;
 
-use crate::checkpoint::{Best, CheckpointConfig, Checkpoints, Further, Identity, OPTIMIZER, State, write_json};
-use crate::error::Result;
+use crate::checkpoint::{Best, CheckpointConfig, Checkpoints, Further, Identity, Loaded, OPTIMIZER, State, write_json};
+use crate::error::{Error, Result};
 use crate::lanes::Lanes;
 use crate::learner::Learner;
 use crate::metrics::{Control, MetricsFile};
 use crate::optimizer::{Optimizer, OptimizerConfig};
+use crate::ranks::{Alone, Ranks, agree, check_same, is_first};
 use crate::seeds::{Purpose, split_seed};
 
 /// Name of the folder with the trained model.
@@ -67,11 +68,12 @@ pub fn loaded_in(precision: Precision, lora: Option<&LoraConfig>) -> Precision {
 }
 
 /// An open run.
-pub(crate) struct Run {
+pub(crate) struct Run<'a> {
+    pub(crate) ranks: &'a dyn Ranks,
     pub(crate) learner: Learner,
     pub(crate) state: State,
     pub(crate) metrics: MetricsFile,
-    model: ModelConfig,
+    pub(crate) model: ModelConfig,
     checkpoints: Checkpoints,
     out: PathBuf,
     saved: Option<u64>,
@@ -79,9 +81,20 @@ pub(crate) struct Run {
     pub(crate) from: Option<PathBuf>,
 }
 
-impl Run {
-    /// Goes on from the newest whole checkpoint, or starts.
+impl<'a> Run<'a> {
+    /// Goes on from the newest whole checkpoint, or starts; in one process.
     pub(crate) fn open(
+        job: Job<'_>,
+        config: serde_json::Value,
+        inputs: BTreeMap<String, InputRef>,
+        settings: Settings<'_>,
+    ) -> Result<Self> {
+        Self::open_on(&Alone, job, config, inputs, settings)
+    }
+
+    /// The same on every rank of a job: the first one holds the folder, the others read what it goes on from.
+    pub(crate) fn open_on(
+        ranks: &'a dyn Ranks,
         job: Job<'_>,
         config: serde_json::Value,
         mut inputs: BTreeMap<String, InputRef>,
@@ -92,10 +105,16 @@ impl Run {
         job.decoder.check_dtypes()?;
         fs_err::create_dir_all(job.out)?;
         inputs.insert("model".into(), InputRef { path: PathBuf::new(), key: fingerprint(&job.decoder) });
-        let checkpoints = Checkpoints::open(job.out, checkpoints, Identity { config, inputs })?;
+        let identity = Identity { config, inputs };
+        check_same_run(ranks, &identity)?;
+        let opened = match is_first(ranks) {
+            true => Checkpoints::open(job.out, checkpoints, identity),
+            false => Ok(Checkpoints::to_read(job.out, checkpoints, identity)),
+        };
+        let checkpoints = agree(ranks, opened)?;
         let start = job.decoder.held_in(loaded_in(precision, lora));
         let base = lora.map(|_| start.clone());
-        let (decoder, optimizer, state, from) = match checkpoints.latest(base.as_ref(), job.device)? {
+        let (decoder, optimizer, state, from) = match latest(ranks, &checkpoints, base.as_ref(), job.device)? {
             Some(loaded) => {
                 let optimizer = Optimizer::load(optimizer, &loaded.decoder, &loaded.folder.join(OPTIMIZER))?;
                 (loaded.decoder, optimizer, loaded.state, Some(loaded.folder))
@@ -115,12 +134,17 @@ impl Run {
             true => (decoder.clone().held_in(precision), optimizer.with_masters(&decoder)),
             false => (decoder, optimizer),
         };
-        checkpoints.check_space(decoder.num_trained() as u64)?;
-        let metrics = MetricsFile::resume(job.out, state.step)?;
+        let metrics = match is_first(ranks) {
+            true => checkpoints
+                .check_space(decoder.num_trained() as u64)
+                .and_then(|()| MetricsFile::resume(job.out, state.step)),
+            false => Ok(MetricsFile::of_others()),
+        };
+        let metrics = agree(ranks, metrics)?;
         let mut learner = Learner::new(decoder, optimizer, job.device, seed);
         (learner.recompute, learner.lanes) = (recompute, Lanes::new(micro_batches_at_once));
         let saved = from.as_ref().map(|_| state.step);
-        Ok(Self { learner, state, metrics, model: job.model, checkpoints, out: job.out.into(), saved, from })
+        Ok(Self { ranks, learner, state, metrics, model: job.model, checkpoints, out: job.out.into(), saved, from })
     }
 
     /// Saves after a step if one is due, or if it is the best so far and such a one is kept.
@@ -142,7 +166,7 @@ impl Run {
         }
     }
 
-    /// Saves unless this step is saved already.
+    /// Saves unless this step is saved already. Ranks whose weights have come apart are refused.
     pub(crate) fn save(&mut self, control: &mut Control<'_>) -> Result<()> {
         self.save_with(control, &|_| Ok(()))
     }
@@ -152,9 +176,18 @@ impl Run {
         if self.saved == Some(self.state.step) {
             return Ok(());
         }
+        if self.ranks.count() > 1 {
+            check_same(self.ranks, &format!("after step {} weights", self.state.step), &self.learner.fingerprint())?;
+        }
+        let written = if is_first(self.ranks) { self.write(control, further) } else { Ok(()) };
+        agree(self.ranks, written)?;
+        self.saved = Some(self.state.step);
+        Ok(())
+    }
+
+    fn write(&self, control: &mut Control<'_>, further: Further<'_>) -> Result<()> {
         self.metrics.sync()?;
         let folder = self.checkpoints.save(&self.learner, &self.model, &self.state, further)?;
-        self.saved = Some(self.state.step);
         control.observer.on_checkpoint(self.state.step, &folder);
         Ok(())
     }
@@ -166,6 +199,11 @@ impl Run {
 
     /// Writes `model/` whole, with the adapters folded in and beside it where there are any, and the report.
     pub(crate) fn finish(&self, report: &Report) -> Result<()> {
+        let finished = if is_first(self.ranks) { self.write_model(report) } else { Ok(()) };
+        agree(self.ranks, finished)
+    }
+
+    fn write_model(&self, report: &Report) -> Result<()> {
         self.checkpoints.check_space(self.learner.decoder().num_parameters() as u64 / 3)?;
         let adapter = self.out.join(ADAPTER);
         if self.learner.decoder().is_adapted() {
@@ -183,6 +221,37 @@ impl Run {
         }
         fs_err::rename(&partial, &target)?;
         write_json(&self.out.join(REPORT), report)
+    }
+}
+
+/// Refuses ranks that were started otherwise than the first one.
+fn check_same_run(ranks: &dyn Ranks, identity: &Identity) -> Result<()> {
+    if ranks.count() == 1 {
+        return Ok(());
+    }
+    let wrong = |error: serde_json::Error| Error::config("", error.to_string());
+    let mut first = serde_json::to_vec(identity).map_err(wrong)?;
+    ranks.broadcast(0, &mut first)?;
+    let differences = identity.differences_from(serde_json::from_slice(&first).map_err(wrong)?);
+    let detail = format!("it was started otherwise than rank 0: {}", differences.join("; "));
+    agree(ranks, if differences.is_empty() { Ok(()) } else { Err(Error::Rank { rank: ranks.rank(), detail }) })
+}
+
+/// What the first rank found to go on from, on every rank.
+fn latest(
+    ranks: &dyn Ranks,
+    checkpoints: &Checkpoints,
+    base: Option<&Decoder>,
+    device: &Device,
+) -> Result<Option<Loaded>> {
+    let found = if is_first(ranks) { checkpoints.latest(base, device) } else { Ok(None) };
+    let found = agree(ranks, found)?;
+    let mut step = found.iter().flat_map(|loaded| loaded.state.step.to_le_bytes()).collect();
+    ranks.broadcast(0, &mut step)?;
+    match (found, <[u8; 8]>::try_from(step.as_slice())) {
+        (None, Ok(step)) => agree(ranks, checkpoints.at(u64::from_le_bytes(step), base, device).map(Some)),
+        (Some(loaded), _) => agree(ranks, Ok(Some(loaded))),
+        (None, Err(_)) => Ok(None),
     }
 }
 

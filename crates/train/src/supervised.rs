@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use worldloom_model::{ExpertLoad, LoraConfig, ModelConfig, Precision, RouterLoss, training_memory};
 use worldloom_schema::Row;
 
-use crate::batch::batches;
+use crate::batch::{Batch, batches};
 use crate::checkpoint::CheckpointConfig;
 use crate::data::{Data, scan};
 use crate::error::{Error, Result};
@@ -20,7 +20,8 @@ use crate::learner::Place;
 use crate::memory::{Memory, device_bytes, resident_bytes};
 use crate::metrics::{Control, RouterMetrics, StartInfo, StepClock, StepMetrics};
 use crate::optimizer::OptimizerConfig;
-use crate::plan::{Curriculum, Plan, read};
+use crate::plan::{Curriculum, MicroBatch, Plan, read};
+use crate::ranks::{Alone, Ranks, agree, any, dealt};
 use crate::run::{Job, Report, Run, Settings};
 use crate::schedule::Schedule;
 use crate::validation::measure;
@@ -144,19 +145,23 @@ pub fn run(
     validation: Option<&Data>,
     control: &mut Control<'_>,
 ) -> Result<Report> {
-    config.check()?;
-    if let Some(routers) = &config.routers {
-        routers.check(&job.model)?;
-    }
-    let found = scan(data, &job.model)?;
-    config.guards.check_data(data, &found)?;
-    let plan = Plan::new(config, data, found, validation.is_some())?;
-    let (validation_data, validation_rows) = match validation {
-        Some(other) => (other, scan(other, &job.model)?.trained),
-        None => (data, plan.held_out.clone()),
-    };
-    let model = job.model.clone();
-    let mut run = open(config, job, data, validation)?;
+    run_on(&Alone, config, job, data, validation, control)
+}
+
+/// The same with the work of every step shared by the ranks of a job, each of which calls this with the same arguments
+/// and gets the same report. The result is that of one process up to the rounding of sums; a run may go on with another
+/// number of ranks.
+pub fn run_on(
+    ranks: &dyn Ranks,
+    config: &StageConfig,
+    job: Job<'_>,
+    data: &Data,
+    validation: Option<&Data>,
+    control: &mut Control<'_>,
+) -> Result<Report> {
+    let (plan, validation_rows) = agree(ranks, prepare(config, &job.model, data, validation))?;
+    let validation_data = validation.unwrap_or(data);
+    let mut run = open(ranks, config, job, data, validation)?;
     control.observer.on_start(&StartInfo {
         steps: plan.steps,
         done: run.state.step,
@@ -166,12 +171,12 @@ pub fn run(
         validation_rows: validation_rows.len() as u64,
     });
     if run.state.step < plan.steps {
-        rehearse(config, &mut run, &plan, data, &model, control)?;
+        rehearse(config, &mut run, &plan, data, control)?;
     }
     let mut watch = Watch::resume(&run);
     let mut last = None;
     while run.state.step < plan.steps {
-        if control.is_stopped() {
+        if any(ranks, control.is_stopped())? {
             run.save(control)?;
             return Ok(report(&run, &plan, true, last));
         }
@@ -179,7 +184,8 @@ pub fn run(
         watch.flag(&mut metrics, config.guards.spike);
         let is_measured = |every: u64| metrics.step.is_multiple_of(every) || metrics.step == plan.steps;
         if config.validation.is_some_and(|validation| is_measured(validation.every)) {
-            let measured = measure(&run.learner, validation_data, &validation_rows, config.rows_per_micro_batch)?;
+            let measured =
+                measure(ranks, &run.learner, validation_data, &validation_rows, config.rows_per_micro_batch)?;
             metrics.validation_loss = Some(measured.all.loss);
             run.note_measured(measured.all.loss);
             metrics.validation = Some(measured);
@@ -194,7 +200,34 @@ pub fn run(
     Ok(report)
 }
 
-fn open(config: &StageConfig, job: Job<'_>, data: &Data, validation: Option<&Data>) -> Result<Run> {
+/// Looks at everything that is refused before a run is opened: its plan and the rows to measure on.
+fn prepare(
+    config: &StageConfig,
+    model: &ModelConfig,
+    data: &Data,
+    validation: Option<&Data>,
+) -> Result<(Plan, Vec<usize>)> {
+    config.check()?;
+    if let Some(routers) = &config.routers {
+        routers.check(model)?;
+    }
+    let found = scan(data, model)?;
+    config.guards.check_data(data, &found)?;
+    let plan = Plan::new(config, data, found, validation.is_some())?;
+    let validation_rows = match validation {
+        Some(other) => scan(other, model)?.trained,
+        None => plan.held_out.clone(),
+    };
+    Ok((plan, validation_rows))
+}
+
+fn open<'a>(
+    ranks: &'a dyn Ranks,
+    config: &StageConfig,
+    job: Job<'_>,
+    data: &Data,
+    validation: Option<&Data>,
+) -> Result<Run<'a>> {
     let resolved = serde_json::to_value(config).map_err(|error| Error::config("", error.to_string()))?;
     let mut inputs: BTreeMap<_, _> = data.inputs("data").into_iter().collect();
     inputs.extend(validation.iter().flat_map(|data| data.inputs("validation data")));
@@ -207,24 +240,23 @@ fn open(config: &StageConfig, job: Job<'_>, data: &Data, validation: Option<&Dat
         recompute: config.recompute,
         micro_batches_at_once: config.micro_batches_at_once,
     };
-    Run::open(job, resolved, inputs, settings)
+    Run::open_on(ranks, job, resolved, inputs, settings)
 }
 
 /// The largest micro-batches once forward and backward, thrown away: what does not fit fails now and not in an hour. What is
 /// expected is told before.
 fn rehearse(
     config: &StageConfig,
-    run: &mut Run,
+    run: &mut Run<'_>,
     plan: &Plan,
     data: &Data,
-    model: &ModelConfig,
     control: &mut Control<'_>,
 ) -> Result<()> {
     let rows = read(data, &plan.longest_rows(config.rows_per_micro_batch * config.micro_batches_at_once))?;
     let denominator: f64 = rows.iter().map(Row::total_weight).sum();
     let batches = batches(&rows, config.rows_per_micro_batch, denominator);
     let (lora, tokens) = (config.lora.as_ref(), batches[0].tokens.len());
-    let estimate = training_memory(model, lora, tokens, config.recompute, config.precision, &run.learner.device)?;
+    let estimate = training_memory(&run.model, lora, tokens, config.recompute, config.precision, &run.learner.device)?;
     let estimate = estimate.side_by_side(batches.len() as u64);
     let expected = Memory { estimate, tokens: tokens as u64, resident: None };
     control.observer.on_memory(&expected);
@@ -242,7 +274,7 @@ struct Watch {
 
 impl Watch {
     /// As it was after the steps that the metrics file holds.
-    fn resume(run: &Run) -> Self {
+    fn resume(run: &Run<'_>) -> Self {
         let mut watch = Self::default();
         for step in run.metrics.lines() {
             let value = |name: &str| step[name].as_f64().unwrap_or(f64::NAN);
@@ -263,24 +295,24 @@ impl Watch {
     }
 }
 
-fn train_step(config: &StageConfig, run: &mut Run, plan: &Plan, data: &Data) -> Result<StepMetrics> {
+fn train_step(config: &StageConfig, run: &mut Run<'_>, plan: &Plan, data: &Data) -> Result<StepMetrics> {
     let started = Instant::now();
     let numbers = plan.rows_of(run.state.step);
-    let rows = read(data, &numbers)?;
+    let micro_batches = plan.micro_batches(&numbers, config.rows_per_micro_batch);
+    let batches = agree(run.ranks, my_batches(run.ranks, data, &micro_batches, plan.weight(&numbers)))?;
     let place = Place::rows(run.state.step + 1, &numbers);
     let learning_rate = config.schedule.rate(config.optimizer.learning_rate, run.state.step, plan.steps);
-    let (figures, skipped) = match try_step(config, run, &rows, learning_rate, &place) {
+    let (figures, skipped) = match try_step(config, run, &batches, learning_rate, &place) {
         Ok(figures) => (figures, false),
         Err(error @ Error::NonFinite { .. }) if run.state.skipped < config.guards.skip_steps => {
             tracing::warn!(%error, skipped = run.state.skipped + 1, budget = config.guards.skip_steps, "step skipped");
-            (Figures { loss: f64::NAN, grad_norm: f64::NAN, routers: None }, true)
+            (Figures { loss: f64::NAN, grad_norm: f64::NAN, routers: None, exchange_seconds: None }, true)
         }
         Err(error) => return Err(error),
     };
-    let tokens = rows.iter().map(|row| row.tokens.len() as u64).sum();
-    let trained_tokens = rows.iter().flat_map(|row| &row.weights).filter(|&&weight| weight > 0.0).count() as u64;
+    let (tokens, trained_tokens) = plan.tokens(&numbers);
     run.state.step += 1;
-    run.state.cursor += rows.len() as u64;
+    run.state.cursor += numbers.len() as u64;
     run.state.tokens += tokens;
     run.state.trained_tokens += trained_tokens;
     run.state.skipped += u64::from(skipped);
@@ -291,10 +323,10 @@ fn train_step(config: &StageConfig, run: &mut Run, plan: &Plan, data: &Data) -> 
         learning_rate,
         grad_norm: figures.grad_norm,
         routers: figures.routers,
-        rows: rows.len() as u64,
+        rows: numbers.len() as u64,
         tokens,
         trained_tokens,
-        padding: plan.padding(&numbers, config.rows_per_micro_batch),
+        padding: plan.padding(&micro_batches),
         parts: plan.tokens_by_part(numbers.iter().copied()),
         skipped,
         flags: Vec::new(),
@@ -305,6 +337,7 @@ fn train_step(config: &StageConfig, run: &mut Run, plan: &Plan, data: &Data) -> 
             tokens_per_s: tokens as f64 / seconds,
             memory_bytes: resident_bytes(),
             device_bytes: device_bytes(&run.learner.device),
+            exchange_seconds: figures.exchange_seconds,
         },
         row_numbers: numbers,
     })
@@ -315,35 +348,64 @@ struct Figures {
     loss: f64,
     grad_norm: f64,
     routers: Option<RouterMetrics>,
+    exchange_seconds: Option<f64>,
+}
+
+/// This rank's micro-batches of a step, of which all rows weigh `denominator` together.
+fn my_batches(ranks: &dyn Ranks, data: &Data, micro_batches: &[MicroBatch], denominator: f64) -> Result<Vec<Batch>> {
+    let places: Vec<usize> = micro_batches.iter().map(|batch| batch.places).collect();
+    let batch = |number: usize| {
+        let rows = read(data, &micro_batches[number].rows)?;
+        let batch = Batch::new(&rows.iter().collect::<Vec<_>>(), denominator);
+        Ok(Batch { number: number as u64, ..batch })
+    };
+    dealt(ranks, &places).into_iter().map(batch).collect()
 }
 
 /// Makes an update; no weight has changed where its loss or its gradient is not finite.
 fn try_step(
     config: &StageConfig,
-    run: &mut Run,
-    rows: &[Row],
+    run: &mut Run<'_>,
+    batches: &[Batch],
     learning_rate: f64,
     place: &Place<'_>,
 ) -> Result<Figures> {
-    let denominator: f64 = rows.iter().map(Row::total_weight).sum();
-    let batches = batches(rows, config.rows_per_micro_batch, denominator);
     run.learner.start_step();
-    // Shares of the whole step, before the first backward pass.
-    let load = config.routers.map(|routers| {
-        let (mut load, learner) = (ExpertLoad::default(), &mut run.learner);
-        for batch in &batches {
-            load.add(&batch.expert_load(learner.decoder(), &learner.device));
-        }
-        learner.balance(RouterLoss::new(&load, routers.balance, routers.z));
-        load
-    });
-    let loss = run.learner.add(&batches, 1.0, place)?;
-    let router_loss = run.learner.router_loss();
-    let routers = load.map(|load| RouterMetrics { loss: router_loss, busiest: load.busiest() });
-    Ok(Figures { loss, grad_norm: run.learner.update(learning_rate, place)?, routers })
+    let load = config.routers.map(|routers| balance(routers, run, batches)).transpose()?;
+    // A loss that is not finite on one rank is so for all of them.
+    let (loss, is_finite) = match run.learner.add(batches, 1.0, place) {
+        Err(Error::NonFinite { .. }) => (0.0, false),
+        loss => (loss?, true),
+    };
+    if any(run.ranks, !is_finite)? {
+        return Err(place.not_finite("loss"));
+    }
+    let started = Instant::now();
+    let mut losses = [loss, run.learner.router_loss()];
+    run.ranks.sum_f64(&mut losses)?;
+    run.learner.sum_gradients(run.ranks)?;
+    let exchange_seconds = (run.ranks.count() > 1).then(|| started.elapsed().as_secs_f64());
+    let routers = load.map(|load| RouterMetrics { loss: losses[1], busiest: load.busiest() });
+    let grad_norm = run.learner.update(learning_rate, place)?;
+    Ok(Figures { loss: losses[0], grad_norm, routers, exchange_seconds })
 }
 
-fn report(run: &Run, plan: &Plan, is_stopped: bool, last: Option<StepMetrics>) -> Report {
+/// Counts what the routers choose in the whole step, on all ranks and before the first backward pass, and gives them
+/// their loss of it.
+fn balance(routers: RouterConfig, run: &mut Run<'_>, batches: &[Batch]) -> Result<ExpertLoad> {
+    let mut load = ExpertLoad::default();
+    for batch in batches {
+        load.add(&batch.expert_load(run.learner.decoder(), &run.learner.device));
+    }
+    let experts = run.model.design.experts.as_ref().map_or(0, |experts| experts.num_experts);
+    let mut counts = load.counts(experts);
+    run.ranks.sum_f64(&mut counts)?;
+    let load = ExpertLoad::of_counts(&counts);
+    run.learner.balance(RouterLoss::new(&load, routers.balance, routers.z));
+    Ok(load)
+}
+
+fn report(run: &Run<'_>, plan: &Plan, is_stopped: bool, last: Option<StepMetrics>) -> Report {
     let mut figures = BTreeMap::new();
     if let Some(last) = last {
         figures.insert("loss".to_string(), last.loss);

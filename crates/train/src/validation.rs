@@ -15,6 +15,7 @@ use crate::data::{Data, Labels};
 use crate::error::Result;
 use crate::learner::Learner;
 use crate::plan::read;
+use crate::ranks::{Ranks, agree, dealt};
 
 /// What was measured on some rows.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -69,26 +70,65 @@ impl Sums {
     }
 }
 
-/// Measures on rows of `data` with these numbers.
+/// Measures on rows of `data` with these numbers, which the ranks share; every rank has the result.
 pub(crate) fn measure(
+    ranks: &dyn Ranks,
     learner: &Learner,
     data: &Data,
     numbers: &[usize],
     rows_per_micro_batch: usize,
 ) -> Result<Validation> {
-    let rows = read(data, numbers)?;
+    let rows = agree(ranks, read(data, numbers))?;
     let (mut all, mut domains) = (Sums::default(), BTreeMap::new());
     let micro_batches = micro_batches(&rows, rows_per_micro_batch);
-    let statistics = learner
-        .lanes
-        .map(&micro_batches, |numbers| Batch::of(&rows, numbers, 1.0).statistics(learner.decoder(), &learner.device));
-    for (numbers, statistics) in micro_batches.iter().zip(statistics) {
+    for (numbers, statistics) in micro_batches.iter().zip(statistics(ranks, learner, &rows, &micro_batches)?) {
         for (&at, statistics) in numbers.iter().zip(statistics) {
             add_row(&rows[at], &statistics, data.labels.as_ref(), &mut all, &mut domains);
         }
     }
     let domains = domains.into_iter().map(|(name, sums)| (name, sums.score())).collect();
     Ok(Validation { all: all.score(), domains })
+}
+
+/// Of every target of every row of every micro-batch, each computed by one rank.
+fn statistics(
+    ranks: &dyn Ranks,
+    learner: &Learner,
+    rows: &[Row],
+    micro_batches: &[Vec<usize>],
+) -> Result<Vec<Vec<Vec<RowStatistics>>>> {
+    let costs: Vec<usize> =
+        micro_batches.iter().map(|batch| batch.iter().map(|&at| rows[at].tokens.len()).sum()).collect();
+    let mine = dealt(ranks, &costs);
+    let batches = mine.iter().map(|&number| &micro_batches[number]);
+    let measured = learner
+        .lanes
+        .map(batches, |numbers| Batch::of(rows, numbers, 1.0).statistics(learner.decoder(), &learner.device));
+    if ranks.count() == 1 {
+        return Ok(measured);
+    }
+    // Zeros of the others are added: every number stays what its rank found.
+    let mut measured: BTreeMap<usize, _> = mine.into_iter().zip(measured).collect();
+    let mut numbers = Vec::new();
+    for (number, batch) in micro_batches.iter().enumerate() {
+        match measured.remove(&number) {
+            Some(found) => {
+                let found: Vec<RowStatistics> = found.into_iter().flatten().collect();
+                numbers.extend(found.iter().flat_map(|one| [one.nll, one.entropy, f32::from(u8::from(one.is_top))]));
+            }
+            None => numbers.resize(numbers.len() + 3 * batch.iter().map(|&at| targets(&rows[at])).sum::<usize>(), 0.0),
+        }
+    }
+    ranks.sum_f32(&mut numbers)?;
+    let mut all =
+        numbers.chunks_exact(3).map(|one| RowStatistics { nll: one[0], entropy: one[1], is_top: one[2] > 0.5 });
+    let mut of_row = |&at: &usize| all.by_ref().take(targets(&rows[at])).collect();
+    Ok(micro_batches.iter().map(|batch| batch.iter().map(&mut of_row).collect()).collect())
+}
+
+/// How many targets a row has.
+fn targets(row: &Row) -> usize {
+    row.weights.iter().filter(|&&weight| weight != 0.0).count()
 }
 
 fn add_row(

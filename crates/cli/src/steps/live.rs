@@ -332,7 +332,13 @@ mod tests {
             flags: Vec::new(),
             validation_loss: None,
             validation: None,
-            clock: StepClock { seconds: 0.5, tokens_per_s: 200.0, memory_bytes: Some(3 << 30), device_bytes: None },
+            clock: StepClock {
+                seconds: 0.5,
+                tokens_per_s: 200.0,
+                memory_bytes: Some(3 << 30),
+                device_bytes: None,
+                exchange_seconds: None,
+            },
             row_numbers: Vec::new(),
         }
     }

@@ -173,7 +173,7 @@ fn check_prompts(config: &RlConfig, model: &ModelConfig, prompts: &[RlPrompt]) -
     Ok(())
 }
 
-fn open(config: &RlConfig, job: Job<'_>, prompts: &[RlPrompt], source: &Source<'_, '_>) -> Result<Run> {
+fn open(config: &RlConfig, job: Job<'_>, prompts: &[RlPrompt], source: &Source<'_, '_>) -> Result<Run<'static>> {
     let mut hasher = blake3::Hasher::new();
     for prompt in prompts {
         hasher.update(prompt.id.as_bytes());

@@ -77,14 +77,18 @@ fn guards_that_cannot_be_meant_are_named() {
     assert!(refusal(&config, &Data::from_rows(rows(8))).contains("keep_best"));
 }
 
-/// Adapters beside weights of which one embedding row is not a number, and rows of which one starts with it.
-fn with_one_bad_row(skip_steps: u64, out: &Path) -> Result<Report, Error> {
-    let text = serde_json::to_string(&serde_json::json!({
+pub(crate) fn untied_model() -> ModelConfig {
+    let text = serde_json::json!({
         "model_type": "qwen3", "vocab_size": 24, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
         "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "rope_theta": 10000.0,
         "max_position_embeddings": 64, "tie_word_embeddings": false, "initializer_range": 0.1,
-    }));
-    let (model, device) = (ModelConfig::from_json(&text.unwrap()).unwrap(), device());
+    });
+    ModelConfig::from_json(&text.to_string()).unwrap()
+}
+
+/// Adapters beside weights of which one embedding row is not a number, and rows of which one starts with it.
+fn with_one_bad_row(skip_steps: u64, out: &Path) -> Result<Report, Error> {
+    let (model, device) = (untied_model(), device());
     let decoder = Decoder::init(&model, 5, &device).update_parameters(&mut |path, shape, values| {
         if path == "model.embed_tokens.weight" {
             values[23 * shape[1]..24 * shape[1]].fill(f32::NAN);

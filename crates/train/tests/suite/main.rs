@@ -13,6 +13,7 @@ mod lora;
 mod objective;
 mod parity;
 mod precision;
+mod ranks;
 mod refusals;
 mod resume;
 mod rl;

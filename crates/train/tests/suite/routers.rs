@@ -9,7 +9,7 @@ use worldloom_train::{Control, Data, Job};
 
 use crate::common::{device, metrics, rows, stage, train};
 
-fn model() -> ModelConfig {
+pub(crate) fn model() -> ModelConfig {
     ModelConfig::from_json(
         r#"{"model_type": "qwen3_moe", "vocab_size": 24, "hidden_size": 16, "intermediate_size": 24,
             "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
@@ -35,7 +35,7 @@ fn run(config: &StageConfig) -> Vec<serde_json::Value> {
     metrics(out.path())
 }
 
-fn balanced(balance: f64, z: f64, rows_per_micro_batch: usize, recompute: bool) -> StageConfig {
+pub(crate) fn balanced(balance: f64, z: f64, rows_per_micro_batch: usize, recompute: bool) -> StageConfig {
     let routers = Some(RouterConfig { balance, z });
     StageConfig { routers, rows_per_micro_batch, recompute, validation: None, ..stage(6) }
 }
