@@ -46,6 +46,28 @@ fn resuming_twice_at_any_step_equals_a_straight_run_bit_for_bit() {
     }
 }
 
+#[test]
+fn a_run_that_stops_at_the_end_of_an_epoch_goes_on_with_the_next_one() {
+    // Twelve rows to train on, three steps an epoch.
+    let config = StageConfig { steps: None, epochs: Some(3.0), validation: None, ..stage(STEPS) };
+    let numbers = |steps: &[StepMetrics]| steps.iter().flat_map(|step| step.row_numbers.clone()).collect::<Vec<_>>();
+    let straight = tempfile::tempdir().unwrap();
+    let expected = numbers(&train_until(&config, rows(12), straight.path(), None).unwrap().1);
+    let stopped = tempfile::tempdir().unwrap();
+    let mut found = Vec::new();
+    for stop in [Some(3), Some(6), None] {
+        found.extend(numbers(&train_until(&config, rows(12), stopped.path(), stop).unwrap().1));
+    }
+    assert_eq!(found, expected);
+    for epoch in expected.chunks(12) {
+        let mut visited = epoch.to_vec();
+        visited.sort_unstable();
+        assert_eq!(visited, (0..12).collect::<Vec<_>>());
+    }
+    assert_eq!(weights(&straight.path().join("model")), weights(&stopped.path().join("model")));
+    assert_eq!(metrics(straight.path()), metrics(stopped.path()));
+}
+
 /// A run as a kill leaves it: steps after the last checkpoint are in the metrics only, and litter lies around.
 fn killed_run(config: &StageConfig, at: u64) -> tempfile::TempDir {
     let out = tempfile::tempdir().unwrap();
