@@ -33,6 +33,10 @@ gpu-check:
 chaos:
     WORLDLOOM_CHAOS_KILLS=100 cargo test --release --test suite chaos -- --nocapture
 
+# Trainings in two processes against one; needs `apt install openmpi-bin libopenmpi-dev libclang-dev`.
+test-mpi:
+    cargo test --release --features worldloom-cli/mpi --test mpi -- --nocapture
+
 # Everything side by side with the Python stack, in one sitting: `just bench step grpo --short`; docs/speed.md. The Python
 # side is optional: `pip install -r bench/peers/requirements.txt`.
 bench *arguments:

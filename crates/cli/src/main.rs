@@ -10,7 +10,10 @@ mod args;
 mod commands;
 mod config;
 mod device;
+mod job;
 mod machine;
+#[cfg(feature = "mpi")]
+mod mpi;
 mod pipeline;
 mod progress;
 mod signals;

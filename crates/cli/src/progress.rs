@@ -9,6 +9,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// Progress of one step.
 pub(crate) struct Progress {
     label: String,
+    /// Whether another process of the job speaks.
+    is_silent: bool,
     bar: Option<ProgressBar>,
     last: Mutex<Instant>,
     started: Instant,
@@ -28,7 +30,15 @@ impl Progress {
             bar
         });
         let now = Instant::now();
-        Self { label: label.into(), bar, last: Mutex::new(now), started: now, before: std::sync::OnceLock::new() }
+        let (is_silent, before) = (false, std::sync::OnceLock::new());
+        Self { label: label.into(), is_silent, bar, last: Mutex::new(now), started: now, before }
+    }
+
+    /// Of a process that leaves speaking to another one.
+    pub(crate) fn silent(label: &str) -> Self {
+        let mut progress = Self::new(label);
+        (progress.is_silent, progress.bar) = (true, None);
+        progress
     }
 
     /// The step's name.
@@ -43,6 +53,9 @@ impl Progress {
 
     /// Reports `done` of `total` with a note, such as the loss.
     pub(crate) fn update_with(&self, done: u64, total: u64, note: impl FnOnce() -> String) {
+        if self.is_silent {
+            return;
+        }
         let before = *self.before.get_or_init(|| done.saturating_sub(1));
         if let Some(bar) = &self.bar {
             bar.set_length(total);
@@ -62,6 +75,7 @@ impl Progress {
     /// Says something of several lines, above the bar where there is one.
     pub(crate) fn say(&self, text: &str) {
         match &self.bar {
+            _ if self.is_silent => {}
             Some(bar) => bar.suspend(|| eprint!("{text}")),
             None => eprint!("{text}"),
         }

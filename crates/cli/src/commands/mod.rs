@@ -17,6 +17,7 @@ pub(crate) mod simulate;
 mod step;
 pub(crate) mod world;
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use tracing_subscriber::filter::LevelFilter;
 use crate::args::command;
 use crate::config::UserError;
 use crate::device::Place;
+use crate::job::{Job, Teller};
 use crate::signals::Signals;
 use crate::steps::find_step;
 
@@ -42,23 +44,45 @@ pub(crate) fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { 2 } else { 0 });
         }
     };
-    start_log(matches.get_count("verbose"));
-    let signals = Signals::catch();
-    let result = run(&matches, &signals.stop);
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    let job = match Job::open(&matches) {
+        Ok(job) => job,
         Err(error) => {
-            print_error(&error);
-            let is_user_error = error.chain().any(|cause| cause.is::<UserError>());
-            ExitCode::from(signals.exit_code().unwrap_or(if is_user_error { 2 } else { 1 }))
+            print_error(&error, &Teller::Program);
+            return ExitCode::from(2);
         }
+    };
+    start_log(matches.get_count("verbose"), &job);
+    let signals = Signals::catch();
+    // A panic in one of several processes must not leave the others waiting.
+    let outcome = catch_unwind(AssertUnwindSafe(|| run(&matches, &job, &signals.stop)));
+    let code = match &outcome {
+        Ok(Ok(())) => return ExitCode::SUCCESS,
+        Ok(Err(error)) => {
+            let teller = job.teller(error);
+            if teller == Teller::Another {
+                // It ends this process too, when its words are out.
+                return ExitCode::FAILURE;
+            }
+            print_error(error, &teller);
+            let is_user_error = error.chain().any(|cause| cause.is::<UserError>());
+            signals.exit_code().unwrap_or(if is_user_error { 2 } else { 1 })
+        }
+        Err(_) => PANICKED,
+    };
+    job.end_all(code);
+    match outcome {
+        Err(panic) => resume_unwind(panic),
+        Ok(_) => ExitCode::from(code),
     }
 }
 
 /// What `--device` is for.
 const ON_DEVICES: [&str; 4] = ["run", "plan", "train", "doctor"];
 
-fn run(matches: &ArgMatches, stop: &Arc<AtomicBool>) -> Result<()> {
+/// The exit code of a program of Rust that panicked.
+const PANICKED: u8 = 101;
+
+fn run(matches: &ArgMatches, job: &Job, stop: &Arc<AtomicBool>) -> Result<()> {
     let Some((name, matches)) = matches.subcommand() else { return Ok(()) };
     if let Some(place) = matches.get_one::<Place>("device").filter(|place| !place.is_cpu())
         && !ON_DEVICES.contains(&name)
@@ -89,10 +113,10 @@ fn run(matches: &ArgMatches, stop: &Arc<AtomicBool>) -> Result<()> {
             Ok(())
         }
         name => match find_step(name) {
-            Ok(found) => step::run_command(found, matches, stop),
+            Ok(found) => step::run_command(found, matches, job, stop),
             Err(_) => {
                 let (inner, matches) = matches.subcommand().unwrap_or((name, matches));
-                step::run_command(find_step(&format!("{name} {inner}"))?, matches, stop)
+                step::run_command(find_step(&format!("{name} {inner}"))?, matches, job, stop)
             }
         },
     }
@@ -105,8 +129,9 @@ fn print_formats() {
     }
 }
 
-fn start_log(verbosity: u8) {
+fn start_log(verbosity: u8, job: &Job) {
     let level = match verbosity {
+        _ if !job.is_first() => LevelFilter::ERROR,
         0 => LevelFilter::WARN,
         1 => LevelFilter::INFO,
         _ => LevelFilter::DEBUG,
@@ -125,7 +150,7 @@ fn asked_hint(cause: &(dyn std::error::Error + 'static)) -> Option<String> {
 }
 
 /// One `error:` line with its causes, and a `hint:` where there is one.
-fn print_error(error: &anyhow::Error) {
+fn print_error(error: &anyhow::Error, teller: &Teller) {
     let mut parts: Vec<String> = Vec::new();
     for cause in error.chain() {
         let text = cause.to_string();
@@ -133,6 +158,9 @@ fn print_error(error: &anyhow::Error) {
         if parts.last().is_none_or(|last| !last.ends_with(&text)) {
             parts.push(text);
         }
+    }
+    if let Teller::Rank(rank) = teller {
+        parts.insert(0, format!("rank {rank}"));
     }
     eprintln!("error: {}", parts.join(": "));
     let hint = error.chain().find_map(|cause| {

@@ -6,14 +6,16 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use clap::ArgMatches;
-use worldloom_schema::Artifact;
+use worldloom_schema::{Artifact, InputRef};
+use worldloom_train::agree;
 
 use crate::config::{UserError, apply_set, read_toml};
 use crate::device::Place;
+use crate::job::Job;
 use crate::pipeline::{external, run_step, step_key};
 use crate::steps::{Step, find_step, resolve};
 
-pub(super) fn run_command(step: &'static dyn Step, matches: &ArgMatches, stop: &AtomicBool) -> Result<()> {
+pub(super) fn run_command(step: &'static dyn Step, matches: &ArgMatches, job: &Job, stop: &AtomicBool) -> Result<()> {
     let step = match matches.try_get_one::<String>("as") {
         Ok(Some(kind)) if kind == "corpus" => find_step("corpus")?,
         _ => step,
@@ -21,6 +23,33 @@ pub(super) fn run_command(step: &'static dyn Step, matches: &ArgMatches, stop: &
     if let Ok(Some(file)) = matches.try_get_one::<PathBuf>("explain") {
         return super::explain::explain(file, matches);
     }
+    let Some(Prepared { config, inputs, out, key }) = agree(job.ranks(), prepare(step, matches, job))? else {
+        return Ok(());
+    };
+    let manifest = run_step(step, &config, &inputs, &key, &out, (job.ranks(), stop))?;
+    if !job.is_first() {
+        return Ok(());
+    }
+    for (name, count) in &manifest.counts {
+        println!("{name:24} {count}");
+    }
+    for line in step.summary(&out)? {
+        println!("{line}");
+    }
+    println!("{:24} {}", "written to", out.display());
+    Ok(())
+}
+
+/// A step that is to be run.
+struct Prepared {
+    config: serde_json::Value,
+    inputs: BTreeMap<String, InputRef>,
+    out: PathBuf,
+    key: String,
+}
+
+/// Resolves config and inputs; none where nothing is to be run.
+fn prepare(step: &'static dyn Step, matches: &ArgMatches, job: &Job) -> Result<Option<Prepared>> {
     let file = matches.get_one::<PathBuf>("config");
     let mut table = file.map_or(Ok(toml::Table::new()), |file| read_toml(file))?;
     let mut base =
@@ -43,8 +72,10 @@ pub(super) fn run_command(step: &'static dyn Step, matches: &ArgMatches, stop: &
         None => error.context("no --config given, so every key comes from --set"),
     })?;
     if matches.get_flag("dry-run") {
-        print!("{}", toml::to_string_pretty(&without_nulls(&config)).context("print the config")?);
-        return Ok(());
+        if job.is_first() {
+            print!("{}", toml::to_string_pretty(&without_nulls(&config)).context("print the config")?);
+        }
+        return Ok(None);
     }
     let mut inputs = BTreeMap::new();
     for role in step.roles() {
@@ -64,8 +95,10 @@ pub(super) fn run_command(step: &'static dyn Step, matches: &ArgMatches, stop: &
     let key = step_key(step, &config, &inputs)?;
     if let Ok(artifact) = Artifact::open_any(&out) {
         if artifact.manifest.key == key && artifact.verify(false).is_ok() {
-            eprintln!("`{}` is done already", out.display());
-            return Ok(());
+            if job.is_first() {
+                eprintln!("`{}` is done already", out.display());
+            }
+            return Ok(None);
         }
         if artifact.manifest.kind != step.artifact() || step.works_in_place() {
             let message = format!("`{}` holds {} made in another way", out.display(), artifact.manifest.kind);
@@ -75,15 +108,7 @@ pub(super) fn run_command(step: &'static dyn Step, matches: &ArgMatches, stop: &
         let error = UserError::new(format!("`{}` exists and is no artifact of worldloom", out.display()));
         return Err(error.hint("choose another --out: it would be replaced").into());
     }
-    let manifest = run_step(step, &config, &inputs, &key, &out, stop)?;
-    for (name, count) in &manifest.counts {
-        println!("{name:24} {count}");
-    }
-    for line in step.summary(&out)? {
-        println!("{line}");
-    }
-    println!("{:24} {}", "written to", out.display());
-    Ok(())
+    Ok(Some(Prepared { config, inputs, out, key }))
 }
 
 /// The flags of `ingest` as keys of its config.

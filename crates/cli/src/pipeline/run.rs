@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use worldloom_schema::{Artifact, ArtifactWriter, InputRef, Manifest, seal};
+use worldloom_train::{Alone, Ranks, agree};
 
 use super::Planned;
 use crate::config::UserError;
@@ -31,7 +32,7 @@ pub(crate) fn run(planned: &[Planned], stop: &AtomicBool) -> Result<Made> {
         };
         eprintln!("{:width$}  {reason}", step.name);
         let started = Instant::now();
-        let manifest = run_step(step.step, &step.config, &step.inputs, &step.key, &step.folder, stop)
+        let manifest = run_step(step.step, &step.config, &step.inputs, &step.key, &step.folder, (&Alone, stop))
             .with_context(|| format!("step `{}`", step.name))?;
         let counts: Vec<String> = manifest.counts.iter().map(|(name, count)| format!("{name} {count}")).collect();
         eprintln!("{:width$}  {} in {}", "", counts.join(", "), duration(started.elapsed().as_secs_f64()));
@@ -41,28 +42,28 @@ pub(crate) fn run(planned: &[Planned], stop: &AtomicBool) -> Result<Made> {
     Ok(made)
 }
 
-/// Runs one step into `folder` and writes its manifest last.
+/// Runs one step into `folder` and writes its manifest last. Where several processes share a step, the first one writes.
 pub(crate) fn run_step(
     step: &dyn Step,
     config: &serde_json::Value,
     inputs: &BTreeMap<String, InputRef>,
     key: &str,
     folder: &Path,
-    stop: &AtomicBool,
+    (ranks, stop): (&dyn Ranks, &AtomicBool),
 ) -> Result<Manifest> {
-    for (role, input) in inputs {
-        let known = step.roles().iter().find(|known| known.name == role);
-        if let Some(kind) = known.and_then(|role| role.artifact) {
-            Artifact::open(&input.path, kind).with_context(|| format!("input `{role}`"))?;
-        }
-    }
+    agree(ranks, check_inputs(step, inputs))?;
     let mut manifest = Manifest::new(step.artifact(), step.version());
     manifest.key = key.into();
     manifest.config = config.clone();
     manifest.inputs = inputs.clone();
     manifest.code = code_revision();
-    let progress = Progress::new(step.name());
-    let context = |out: &Path| StepContext { config, inputs, out: out.into(), progress: &progress, stop };
+    let is_first = ranks.rank() == 0;
+    let progress = if is_first { Progress::new(step.name()) } else { Progress::silent(step.name()) };
+    let context = |out: &Path| StepContext { config, inputs, out: out.into(), progress: &progress, stop, ranks };
+    if !is_first {
+        manifest.counts = step.run(&context(folder))?;
+        return Ok(manifest);
+    }
     if step.works_in_place() {
         fs_err::create_dir_all(folder)?;
         let lock = lock(folder)?;
@@ -77,6 +78,17 @@ pub(crate) fn run_step(
     let writer = ArtifactWriter::create(folder)?;
     manifest.counts = step.run(&context(writer.path()))?;
     Ok(writer.finish(manifest)?)
+}
+
+/// Refuses inputs that are not of the kinds that the step takes.
+fn check_inputs(step: &dyn Step, inputs: &BTreeMap<String, InputRef>) -> Result<()> {
+    for (role, input) in inputs {
+        let known = step.roles().iter().find(|known| known.name == role);
+        if let Some(kind) = known.and_then(|role| role.artifact) {
+            Artifact::open(&input.path, kind).with_context(|| format!("input `{role}`"))?;
+        }
+    }
+    Ok(())
 }
 
 /// Removes a folder in which a failed step left nothing but its lock.

@@ -32,6 +32,7 @@ use serde_json::{Value, json};
 use worldloom_model::SaveDType;
 use worldloom_render::Templates;
 use worldloom_schema::InputRef;
+use worldloom_train::Ranks;
 
 pub(crate) use data::lengths;
 pub(crate) use ingest::store_access;
@@ -77,6 +78,8 @@ pub(crate) struct StepContext<'a> {
     pub(crate) out: PathBuf,
     pub(crate) progress: &'a Progress,
     pub(crate) stop: &'a AtomicBool,
+    /// The processes that share the step: one for most.
+    pub(crate) ranks: &'a dyn Ranks,
 }
 
 impl StepContext<'_> {
@@ -92,6 +95,11 @@ impl StepContext<'_> {
 
     pub(crate) fn optional(&self, role: &str) -> Option<&Path> {
         self.inputs.get(role).map(|input| input.path.as_path())
+    }
+
+    /// Whether this is the process that writes.
+    pub(crate) fn is_first(&self) -> bool {
+        self.ranks.rank() == 0
     }
 
     pub(crate) fn advance(&self) -> impl Fn(u64, u64) + Sync {

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde_json::Value;
+use worldloom_render::PromptForm;
 use worldloom_schema::Artifact;
 use worldloom_train::supervised::{self, StageConfig};
-use worldloom_train::{Data, loaded_in};
+use worldloom_train::{Data, agree, loaded_in};
 
 use super::form::form_of_rows;
 use super::labels::{labels, stop_tokens};
@@ -61,27 +62,42 @@ impl Step for Supervised {
     }
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
-        let config: StageConfig = context.config()?;
-        let named = MORE_ROWS.iter().filter_map(|role| Some((*role, context.optional(role)?)));
-        let all: Vec<(&str, &Path)> = [("rows", context.input("rows")?)].into_iter().chain(named).collect();
-        let model = model_folder(context.input("model")?);
-        let rendered: Vec<&Path> =
-            all.iter().map(|(_, folder)| *folder).chain(context.optional("validation")).collect();
-        let form = form_of_rows(&model, &rendered)?;
-        let mut data = open_rows(&all)?;
-        data.stop_tokens = stop_tokens(&model, form.as_ref())?;
-        let mut validation = context.optional("validation").map(Data::open).transpose()?;
-        if config.validation.is_some() {
-            validation.as_mut().unwrap_or(&mut data).labels = labels(&model, &rendered)?;
-        }
+        let Prepared { config, rows, validation, form, micro_batch } = agree(context.ranks, prepare(context))?;
         let precision = loaded_in(config.precision, config.lora.as_ref());
-        let rows = config.rows_per_micro_batch.min(config.rows_per_step);
-        let row_tokens = longest_row(&rendered)?;
-        let micro_batch = MicroBatch { rows, row_tokens, at_once: config.micro_batches_at_once };
         train(context, precision, form.as_ref(), micro_batch, |job, control| {
-            Ok(supervised::run(&config, job, &data, validation.as_ref(), control)?)
+            Ok(supervised::run_on(context.ranks, &config, job, &rows, validation.as_ref(), control)?)
         })
     }
+}
+
+/// What is read before a training.
+struct Prepared {
+    config: StageConfig,
+    rows: Data,
+    validation: Option<Data>,
+    form: Option<PromptForm>,
+    micro_batch: MicroBatch,
+}
+
+fn prepare(context: &StepContext<'_>) -> Result<Prepared> {
+    let config: StageConfig = context.config()?;
+    let named = MORE_ROWS.iter().filter_map(|role| Some((*role, context.optional(role)?)));
+    let all: Vec<(&str, &Path)> = [("rows", context.input("rows")?)].into_iter().chain(named).collect();
+    let model = model_folder(context.input("model")?);
+    let rendered: Vec<&Path> = all.iter().map(|(_, folder)| *folder).chain(context.optional("validation")).collect();
+    let form = form_of_rows(&model, &rendered)?;
+    let mut rows = open_rows(&all)?;
+    rows.stop_tokens = stop_tokens(&model, form.as_ref())?;
+    let mut validation = context.optional("validation").map(Data::open).transpose()?;
+    if config.validation.is_some() {
+        validation.as_mut().unwrap_or(&mut rows).labels = labels(&model, &rendered)?;
+    }
+    let micro_batch = MicroBatch {
+        rows: config.rows_per_micro_batch.min(config.rows_per_step),
+        row_tokens: longest_row(&rendered)?,
+        at_once: config.micro_batches_at_once,
+    };
+    Ok(Prepared { config, rows, validation, form, micro_batch })
 }
 
 /// Tokens of the longest row that artifacts of `render` may hold.

@@ -8,7 +8,7 @@ use burn::tensor::Device;
 use worldloom_model::{ModelConfig, Precision, Products, largest_tensor};
 use worldloom_render::PromptForm;
 use worldloom_train::rl::RlStepMetrics;
-use worldloom_train::{Control, Job, Memory, Observer, Report, StartInfo, StepMetrics};
+use worldloom_train::{Control, Job, Memory, Observer, Report, Silent, StartInfo, StepMetrics, agree};
 
 use super::form::write_form;
 use super::lineage::write_lineage;
@@ -38,14 +38,25 @@ pub(super) fn train(
     run: impl FnOnce(Job<'_>, &mut Control<'_>) -> Result<Report>,
 ) -> Result<Counts> {
     let from = model_folder(context.input("model")?);
-    let device = open(context, &from, precision, micro_batch)?.autodiff();
-    let (decoder, model) = worldloom_model::load_in(&from, precision, &device)?;
-    write_lineage(context)?;
+    let opened = open(context, &from, precision, micro_batch).and_then(|device| {
+        let device = device.autodiff();
+        let (decoder, model) = worldloom_model::load_in(&from, precision, &device)?;
+        Ok((device, decoder, model))
+    });
+    let (device, decoder, model) = agree(context.ranks, opened)?;
+    if context.is_first() {
+        write_lineage(context)?;
+    }
     let mut watch = Watch { progress: context.progress, live: None, has_begun: false, steps: 0 };
-    let mut control = Control { observer: &mut watch, stop: context.stop };
+    let mut silent = Silent;
+    let observer: &mut dyn Observer = if context.is_first() { &mut watch } else { &mut silent };
+    let mut control = Control { observer, stop: context.stop };
     let listening = listen();
     let report = run(Job { decoder, model, out: &context.out, device: &device }, &mut control)?;
     drop((watch, listening));
+    if !context.is_first() {
+        return Ok(report.counts);
+    }
     if report.is_stopped {
         let error = UserError::new(format!("stopped after step {}, its checkpoint is saved", report.steps));
         return Err(error.hint("the same command goes on from there").into());
