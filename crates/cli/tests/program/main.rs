@@ -6,6 +6,7 @@ mod axes;
 mod form;
 mod played;
 mod road;
+mod rollouts;
 mod support;
 mod teacher;
 mod words;
