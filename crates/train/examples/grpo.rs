@@ -167,7 +167,7 @@ fn config(steps: u64, is_shared: bool) -> RlConfig {
     }
 }
 
-/// 12.6 million parameters: the shape of `bench/peers/cpt_step.py`.
+/// 12.6 million parameters: the shape of `bench/models.py`.
 fn model(longest: usize) -> Result<ModelConfig, Failure> {
     let text = format!(
         r#"{{"model_type": "qwen3", "vocab_size": 4096, "hidden_size": 384, "intermediate_size": 1024,
