@@ -98,6 +98,10 @@ impl IntoResponse for ApiError {
         if self.status == StatusCode::TOO_MANY_REQUESTS {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
+        // The body is not read to its end, so nothing can follow it on this connection.
+        if self.status == StatusCode::PAYLOAD_TOO_LARGE {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         response
     }
 }

@@ -39,7 +39,7 @@ impl Drop for Served {
 /// `worldloom serve` of a model, and the address it says.
 fn serve(model: &str) -> (Served, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_worldloom"))
-        .args(["serve", "--model", model, "--port", "0"])
+        .args(["serve", "--model", model, "--name", "base", "--port", "0"])
         .current_dir(root())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

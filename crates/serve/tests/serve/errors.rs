@@ -76,7 +76,9 @@ async fn a_body_too_large_and_a_prompt_too_long_are_refused() {
     let chunks = futures::stream::iter((0..100).map(|_| Ok::<_, std::io::Error>(vec![b' '; 4096])));
     let body = reqwest::Body::wrap_stream(chunks);
     match server.client.post(server.url(CHAT)).body(body).send().await {
-        Ok(answer) => assert_eq!(answer.status().as_u16(), 413),
+        Ok(answer) => {
+            assert_eq!((answer.status().as_u16(), answer.headers()["connection"].as_bytes()), (413, &b"close"[..]));
+        }
         // The server need not read on: a client may see the closed connection before the answer.
         Err(error) => assert!(error.is_request() && !error.is_timeout(), "{error}"),
     }
