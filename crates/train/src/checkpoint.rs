@@ -146,7 +146,7 @@ pub(crate) struct State {
     pub(crate) best: Option<Best>,
 }
 
-fn is_zero(value: &u64) -> bool {
+pub(crate) fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 

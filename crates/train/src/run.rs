@@ -150,7 +150,7 @@ impl<'a> Run<'a> {
     /// Saves after a step if one is due, or if it is the best so far and such a one is kept.
     pub(crate) fn save_if_due(&mut self, last: u64, control: &mut Control<'_>) -> Result<()> {
         let is_best = self.state.best.is_some_and(|best| best.step == self.state.step);
-        let is_due = self.checkpoints.is_due(self.state.step, last) || (is_best && self.checkpoints.keeps_best());
+        let is_due = self.is_due(last) || (is_best && self.checkpoints.keeps_best());
         if is_due { self.save(control) } else { Ok(()) }
     }
 

@@ -9,7 +9,7 @@
 
 use worldloom_schema::{ActionKind, Domain};
 
-use super::sharegpt::messages;
+use super::sharegpt::{first_has, messages};
 use super::{Draft, Facts, FormatInfo, Origin, Source, assemble};
 use crate::episode::{Answer, Episode};
 use crate::json::{self, Value};
@@ -44,12 +44,7 @@ impl Source for AgentInstruct {
     }
 
     fn detects(&self, piece: &Piece<'_>) -> bool {
-        piece.row().map(messages).is_some_and(|found| {
-            found.is_ok_and(|(_, messages)| {
-                let first = messages.first().map(|raw| Value::parse(raw.get()));
-                matches!(first, Some(Ok(Value::Object(fields))) if fields.contains_key("from") && fields.contains_key("loss"))
-            })
-        })
+        first_has(piece, &["from", "loss"])
     }
 
     fn read(&self, piece: &Piece<'_>, origin: &Origin<'_>, out: &mut Sink<'_>) -> Result<(), Refusal> {

@@ -33,12 +33,7 @@ impl Source for ShareGpt {
     }
 
     fn detects(&self, piece: &Piece<'_>) -> bool {
-        piece.row().map(messages).is_some_and(|found| {
-            found.is_ok_and(|(_, messages)| {
-                let first = messages.first().map(|raw| Value::parse(raw.get()));
-                matches!(first, Some(Ok(Value::Object(fields))) if fields.contains_key("from"))
-            })
-        })
+        first_has(piece, &["from"])
     }
 
     fn read(&self, piece: &Piece<'_>, origin: &Origin<'_>, out: &mut Sink<'_>) -> Result<(), Refusal> {
@@ -59,6 +54,13 @@ impl Source for ShareGpt {
         out.push(assemble(&fields, facts, finished)?.finish(origin)?);
         Ok(())
     }
+}
+
+/// Whether the first message is an object with all of these keys.
+pub(super) fn first_has(piece: &Piece<'_>, keys: &[&str]) -> bool {
+    let Some(Ok((_, messages))) = piece.row().map(messages) else { return false };
+    let first = messages.first().map(|raw| Value::parse(raw.get()));
+    matches!(first, Some(Ok(Value::Object(fields))) if keys.iter().all(|key| fields.contains_key(*key)))
 }
 
 pub(super) fn messages(row: &str) -> Result<(Fields<'_>, Vec<&RawValue>), Refusal> {

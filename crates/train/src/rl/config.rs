@@ -185,6 +185,11 @@ impl RlConfig {
         config
     }
 
+    /// Whether a step may train where the scorer failed on so many of its completions.
+    pub(super) fn allows_unavailable(&self, unavailable: u64, completions: u64) -> bool {
+        unavailable as f64 <= self.max_unavailable_share * completions as f64
+    }
+
     /// Refuses what a run on dumped rollouts cannot do.
     pub(super) fn check_replayed(&self) -> Result<()> {
         let sampled = [

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::rollout::{RlPrompt, Rollouts, Sample, Score};
+use crate::checkpoint::is_zero;
 use crate::metrics::Clock;
 
 /// The completions of one label.
@@ -61,11 +62,6 @@ pub struct HeldOut {
     /// By the prompts' label, where they have one.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_label: BTreeMap<String, LabelFigures>,
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 fn current() -> Option<u64> {

@@ -217,7 +217,7 @@ impl Training<'_, '_> {
         let Source::Sampled { partners, ahead } = &mut self.source else { return Ok(()) };
         let Some(folder) = &run.from else { return Ok(()) };
         *ahead = kept::read(folder, self.config, self.prompts, &mut self.drawer)?;
-        if let Some(rollouts) = ahead.take_if(|ahead| ahead.unavailable_share() > self.config.max_unavailable_share) {
+        if let Some(rollouts) = ahead.take_if(|ahead| !ahead.is_available(self.config)) {
             let step = run.state.step + 1;
             *ahead = Some(collect::score_again(self.config, self.prompts, step, rollouts, partners.scorer)?);
         }
@@ -439,7 +439,7 @@ fn into_mini_batches(rollouts: Rollouts, count: usize) -> Vec<Vec<Sample>> {
 }
 
 fn check_available(config: &RlConfig, step: u64, metrics: &RlStepMetrics) -> Result<()> {
-    if metrics.unavailable as f64 <= config.max_unavailable_share * metrics.completions as f64 {
+    if config.allows_unavailable(metrics.unavailable, metrics.completions) {
         return Ok(());
     }
     let reasons = metrics.unavailable_reasons.iter().map(|(reason, count)| format!("{reason}: {count}"));

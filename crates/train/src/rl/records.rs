@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use worldloom_model::generate::Completion;
-use worldloom_schema::{Rollout, RolloutOutcome, read_table, write_table};
+use worldloom_schema::{Rollout, RolloutOutcome, hash_file, read_table, write_table};
 
 use super::collect::{Scored, assemble};
 use super::config::RlConfig;
@@ -98,7 +98,7 @@ impl Dumps {
     pub(super) fn key(&self) -> Result<String> {
         let mut hasher = blake3::Hasher::new();
         for file in &self.files {
-            hasher.update(&fs_err::read(file)?);
+            hasher.update(hash_file(file)?.as_bytes());
         }
         Ok(hasher.finalize().to_hex()[..32].to_string())
     }

@@ -4,6 +4,8 @@ use worldloom_model::Decoder;
 use worldloom_model::generate::Completion;
 use worldloom_schema::RolloutOutcome;
 
+use super::config::RlConfig;
+
 /// Any error of a sampler or scorer.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -226,13 +228,10 @@ pub(super) struct Rollouts {
 }
 
 impl Rollouts {
-    /// Share of the completions that the scorer failed on.
-    pub(super) fn unavailable_share(&self) -> f64 {
-        let (mut unavailable, mut all) = (0usize, 0usize);
-        for sample in self.groups.iter().flatten() {
-            unavailable += usize::from(sample.score.reward().is_none());
-            all += 1;
-        }
-        unavailable as f64 / all.max(1) as f64
+    /// Whether the scorer failed on no more completions than are allowed.
+    pub(super) fn is_available(&self, config: &RlConfig) -> bool {
+        let samples = || self.groups.iter().flatten();
+        let unavailable = samples().filter(|sample| sample.score.reward().is_none()).count();
+        config.allows_unavailable(unavailable as u64, samples().count() as u64)
     }
 }

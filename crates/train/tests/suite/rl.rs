@@ -7,15 +7,12 @@ use worldloom_model::generate::{Generator, Request, Sampling};
 use worldloom_model::{Decoder, Precision};
 use worldloom_schema::{Rollout, RolloutOutcome};
 use worldloom_train::rl::{
-    self, Completion, Failure, Group, Objective, Overlong, Partners, Ratio, RlConfig, RlPrompt, RlStepMetrics, Sampler,
-    Score, Scorer,
+    Completion, Failure, Group, Objective, Overlong, Ratio, RlConfig, RlPrompt, RlStepMetrics, Sampler, Score, Scorer,
 };
-use worldloom_train::{Control, Error, Job, Purpose, split_seed};
+use worldloom_train::{Error, Purpose, split_seed};
 
-use crate::common::{decoder, device, metrics, model_config, weights};
-use crate::rl_toys::{
-    HELD_OUT, LONGEST, RESTING, STOP, ToySampler, ToyScorer, Watcher, config, prompts, rollouts, run, sampler, train,
-};
+use crate::common::{metrics, model_config, weights};
+use crate::rl_toys::{HELD_OUT, LONGEST, RESTING, STOP, ToySampler, ToyScorer, config, rollouts, run, sampler, train};
 
 #[test]
 fn the_reward_rises() {
@@ -183,13 +180,8 @@ fn a_run_whose_judge_is_down_stops_with_the_reason_and_goes_on_as_if_nothing_had
     run(&config, straight.path());
     let is_down = AtomicBool::new(true);
     let attempt = |stop_after: Option<u64>| {
-        let (stop, device) = (AtomicBool::new(false), device());
-        let mut watcher = Watcher { steps: Vec::new(), stop_after, stop: &stop };
-        let (mut sampler, mut scorer) = (sampler(&config), Flaky(ToyScorer { is_flat: false }, &is_down));
-        let mut partners = Partners { sampler: &mut sampler, scorer: &mut scorer };
-        let mut control = Control { observer: &mut watcher, stop: &stop };
-        let job = Job { decoder: decoder(), model: model_config(), out: out.path(), device: &device };
-        rl::run(&config, job, &prompts(), &mut partners, &mut control)
+        let scorer = Flaky(ToyScorer { is_flat: false }, &is_down);
+        train(&config, out.path(), stop_after, sampler(&config), scorer).map(|(report, _)| report)
     };
     let error = attempt(None).unwrap_err();
     assert!(matches!(error, Error::ScorerUnavailable { step: 1, unavailable: 24, .. }), "{error}");

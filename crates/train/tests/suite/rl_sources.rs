@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use worldloom_model::Decoder;
 use worldloom_schema::Rollout;
 use worldloom_train::rl::{
-    self, Completion, Correction, CorrectionLevel, CorrectionMode, Failure, Objective, Partners, RlConfig, RlPrompt,
+    self, Completion, Correction, CorrectionLevel, CorrectionMode, Failure, Objective, RlConfig, RlPrompt,
     RlStepMetrics, Sampler,
 };
 use worldloom_train::{Control, Error, Job, OptimizerConfig};
@@ -171,13 +171,8 @@ fn a_batch_ahead_that_the_judge_missed_is_scored_when_it_is_back() {
     run(&config, straight.path());
     let is_down = AtomicBool::new(false);
     let attempt = |stop_after: Option<u64>| {
-        let (stop, device) = (AtomicBool::new(false), device());
-        let mut watcher = Watcher { steps: Vec::new(), stop_after, stop: &stop };
-        let (mut sampler, mut scorer) = (sampler(&config), Flaky(ToyScorer { is_flat: false }, &is_down));
-        let mut partners = Partners { sampler: &mut sampler, scorer: &mut scorer };
-        let mut control = Control { observer: &mut watcher, stop: &stop };
-        let job = Job { decoder: decoder(), model: model_config(), out: out.path(), device: &device };
-        rl::run(&config, job, &prompts(), &mut partners, &mut control)
+        let scorer = Flaky(ToyScorer { is_flat: false }, &is_down);
+        train(&config, out.path(), stop_after, sampler(&config), scorer).map(|(report, _)| report)
     };
     assert!(attempt(Some(2)).unwrap().is_stopped);
     is_down.store(true, Ordering::Relaxed);

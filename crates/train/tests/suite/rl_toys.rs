@@ -179,7 +179,7 @@ pub(crate) fn train(
     out: &Path,
     stop_after: Option<u64>,
     mut sampler: impl Sampler,
-    mut scorer: ToyScorer,
+    mut scorer: impl Scorer,
 ) -> Result<(Report, Vec<RlStepMetrics>), Error> {
     let (stop, device) = (AtomicBool::new(false), device());
     let mut watcher = Watcher { steps: Vec::new(), stop_after, stop: &stop };
