@@ -42,6 +42,6 @@ pub use reward::{
     Mixing, NamedReward, RewardConfig, RewardParts, Unavailable, Verdict, judge_completion, judge_extraction,
 };
 pub use rewarder::{Candidate, Rewarded, Rewarder};
-pub use rubric::{BuiltinJudge, Dimension, Judge, JudgeContext, JudgeOutcome, JudgeQuery, Score, Scores};
+pub use rubric::{BuiltinJudge, Dimension, Judge, JudgeContext, JudgeOutcome, JudgeQuery, Score, Scores, told};
 pub use rule::Rule;
 pub use text::{LineF1, exact_match, line_f1, mask_volatile, normalise, normalised_match};

@@ -14,7 +14,7 @@ pub use builtin::BuiltinJudge;
 pub(crate) use consistency::known_texts;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use worldloom_schema::Domain;
+use worldloom_schema::{Domain, Trajectory, Turn};
 
 use crate::error::{Error, Result};
 
@@ -198,6 +198,27 @@ pub struct JudgeContext<'a> {
     pub history: &'a [(&'a str, &'a str)],
     /// The action whose observation is predicted.
     pub action: &'a str,
+}
+
+impl<'a> JudgeContext<'a> {
+    /// Of one turn (from 0); `history` is what [`told`] makes of the turns before it.
+    ///
+    /// # Panics
+    ///
+    /// If the trajectory has no such turn.
+    pub fn of(trajectory: &'a Trajectory, turn: usize, history: &'a [(&'a str, &'a str)]) -> Self {
+        Self {
+            domain: trajectory.domain,
+            initial_state: trajectory.system.initial_state.as_deref(),
+            history,
+            action: &trajectory.turns[turn].action,
+        }
+    }
+}
+
+/// Action and observation of each turn.
+pub fn told(turns: &[Turn]) -> Vec<(&str, &str)> {
+    turns.iter().map(|turn| (turn.action.as_str(), turn.observation.as_str())).collect()
 }
 
 /// What came of asking a judge. Only the first says something about the prediction.

@@ -13,11 +13,12 @@ use serde::{Deserialize, Serialize};
 use worldloom_judge::asked::{Picked, pick_real};
 use worldloom_judge::{
     Dimension, Interval, JudgeContext, JudgeOutcome, JudgeQuery, Scores, clustered_mean, clustered_statistic,
-    normalised_match, rank_agreement, rank_agreement_interval,
+    normalised_match, rank_agreement, rank_agreement_interval, told,
 };
 use worldloom_schema::{TableReader, Trajectory};
 
 use crate::error::{Error, Result};
+use crate::evaluate::drawn;
 use crate::judges::{JudgeConfig, JudgePlace};
 use crate::teacher::write_report;
 
@@ -163,21 +164,19 @@ struct Sample<'a> {
 /// Asks every judge about every prediction, and writes what it found.
 pub fn calibrate(config: &CalibrateConfig, inputs: &CalibrateInputs<'_>, out: &Path) -> Result<Calibration> {
     config.check()?;
-    let lines = drawn(read_lines(inputs.predictions)?, config);
+    let mut lines = read_lines(inputs.predictions)?;
+    if lines.len() > config.max_turns {
+        lines = drawn(lines, config.max_turns, &mut ChaCha8Rng::seed_from_u64(config.seed));
+    }
     let names = predictors(config, &lines)?;
     let episodes = TableReader::<Trajectory>::open(inputs.pool)?.collect::<worldloom_schema::Result<Vec<_>>>()?;
     let by_id: BTreeMap<&str, &Trajectory> =
         episodes.iter().map(|episode| (episode.trajectory_id.as_str(), episode)).collect();
     let turns = lines.iter().map(|line| find(line, &by_id, inputs.pool)).collect::<Result<Vec<_>>>()?;
-    let histories: Vec<Vec<(&str, &str)>> = turns.iter().map(|(episode, turn)| history(episode, *turn)).collect();
+    let histories: Vec<Vec<(&str, &str)>> = turns.iter().map(|(episode, turn)| told(&episode.turns[..*turn])).collect();
     let mut samples = Vec::new();
     for ((line, (episode, turn)), history) in lines.iter().zip(&turns).zip(&histories) {
-        let context = JudgeContext {
-            domain: episode.domain,
-            initial_state: episode.system.initial_state.as_deref(),
-            history,
-            action: &episode.turns[*turn].action,
-        };
+        let context = JudgeContext::of(episode, *turn, history);
         for (name, said) in line.predictions.iter().filter(|(name, said)| names.contains(*name) && said.fault.is_none())
         {
             let query = JudgeQuery { context, truth: &line.truth, prediction: &said.text };
@@ -357,17 +356,6 @@ fn read_lines(path: &Path) -> Result<Vec<Line>> {
     }
 }
 
-/// At most so many lines, drawn by seed, in their order.
-fn drawn(lines: Vec<Line>, config: &CalibrateConfig) -> Vec<Line> {
-    if lines.len() <= config.max_turns {
-        return lines;
-    }
-    let mut random = ChaCha8Rng::seed_from_u64(config.seed);
-    let chosen = rand::seq::index::sample(&mut random, lines.len(), config.max_turns);
-    let chosen: BTreeSet<usize> = chosen.into_iter().collect();
-    lines.into_iter().enumerate().filter(|(at, _)| chosen.contains(at)).map(|(_, line)| line).collect()
-}
-
 /// The names whose predictions are judged; every one that is asked for must be there.
 fn predictors(config: &CalibrateConfig, lines: &[Line]) -> Result<BTreeSet<String>> {
     let all: BTreeSet<String> = lines.iter().flat_map(|line| line.predictions.keys().cloned()).collect();
@@ -393,10 +381,6 @@ fn find<'a>(line: &Line, by_id: &BTreeMap<&str, &'a Trajectory>, pool: &Path) ->
             line.id
         ),
     })
-}
-
-fn history(episode: &Trajectory, turn: usize) -> Vec<(&str, &str)> {
-    episode.turns[..turn].iter().map(|turn| (turn.action.as_str(), turn.observation.as_str())).collect()
 }
 
 impl Calibration {

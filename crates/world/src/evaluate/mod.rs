@@ -25,6 +25,7 @@ use crate::model::{Asked, WorldModel};
 use baselines::Baseline;
 use outcome::Outcome;
 use turns::EvaluationTurns;
+pub(crate) use turns::drawn;
 
 /// Name of the file with every prediction, one turn a line.
 pub const PREDICTIONS_FILE: &str = "predictions.jsonl";

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-use worldloom_judge::JudgeContext;
 use worldloom_judge::verify::{self, Verifier};
+use worldloom_judge::{JudgeContext, told};
 use worldloom_schema::{ObservationKind, Prompt, TableReader, Trajectory, Turn};
 
 use crate::error::{Error, Result};
@@ -127,16 +127,8 @@ impl EvaluationTurns {
 
     /// Calls `with` with what a judge may know of the turn.
     pub(super) fn with_context<T>(&self, index: usize, with: impl FnOnce(&JudgeContext<'_>) -> T) -> T {
-        let episode = self.episode(index);
-        let history = self.history(index).iter();
-        let history: Vec<(&str, &str)> =
-            history.map(|turn| (turn.action.as_str(), turn.observation.as_str())).collect();
-        with(&JudgeContext {
-            domain: episode.domain,
-            initial_state: episode.system.initial_state.as_deref(),
-            history: &history,
-            action: &self.turn(index).action,
-        })
+        let history = told(self.history(index));
+        with(&JudgeContext::of(self.episode(index), self.turns[index].turn, &history))
     }
 }
 
@@ -184,6 +176,11 @@ fn kind_name(kind: ObservationKind) -> &'static str {
 fn draw(all: Vec<EvaluationTurn>, most: usize, seed: u64) -> Vec<EvaluationTurn> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(TURNS_STREAM);
-    let chosen: BTreeSet<usize> = rand::seq::index::sample(&mut random, all.len(), most).into_iter().collect();
-    all.into_iter().enumerate().filter(|(index, _)| chosen.contains(index)).map(|(_, turn)| turn).collect()
+    drawn(all, most, &mut random)
+}
+
+/// So many of these, drawn at random, in their order.
+pub(crate) fn drawn<T>(all: Vec<T>, most: usize, random: &mut ChaCha8Rng) -> Vec<T> {
+    let chosen: BTreeSet<usize> = rand::seq::index::sample(random, all.len(), most).into_iter().collect();
+    all.into_iter().enumerate().filter(|(index, _)| chosen.contains(index)).map(|(_, one)| one).collect()
 }

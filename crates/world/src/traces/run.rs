@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use worldloom_judge::asked::Respondent;
 use worldloom_judge::endpoint::Message;
-use worldloom_judge::{Judge, JudgeContext, JudgeOutcome, JudgeQuery};
+use worldloom_judge::{Judge, JudgeContext, JudgeOutcome, JudgeQuery, told};
 use worldloom_render::{BenchTurn, Stage, Templates, check_taggable, turn_texts};
 use worldloom_schema::{Trajectory, hash_json, read_table, write_table};
 
@@ -385,8 +385,7 @@ impl<'t> Asked<'t> {
         replies: Vec<Reply>,
         config: &TraceConfig,
     ) -> Self {
-        let before = trajectory.turns[..turn].iter();
-        let history = before.map(|turn| (turn.action.as_str(), turn.observation.as_str())).collect();
+        let history = told(&trajectory.turns[..turn]);
         let (open, scored) = (Vec::new(), Vec::new());
         let mut asked = Self { trajectory, turn, history, open, scored, fates: BTreeMap::new() };
         let shown = shown(conversation);
@@ -409,12 +408,7 @@ impl<'t> Asked<'t> {
     }
 
     fn context(&self) -> JudgeContext<'_> {
-        JudgeContext {
-            domain: self.trajectory.domain,
-            initial_state: self.trajectory.system.initial_state.as_deref(),
-            history: &self.history,
-            action: &self.trajectory.turns[self.turn].action,
-        }
+        JudgeContext::of(self.trajectory, self.turn, &self.history)
     }
 
     /// The line; none where nobody answered, or a judge was missing and nothing was kept: a later run asks again.
