@@ -8,6 +8,7 @@
 use std::io::{BufRead, Read};
 
 use base64::Engine;
+use crc32c::crc32c;
 
 use crate::json::quote;
 use crate::refusal::Refusal;
@@ -28,14 +29,8 @@ fn length(head: &[u8; HEAD_BYTES]) -> Option<u64> {
     let [length, sum] = [&head[..8], &head[8..]];
     let sum = u32::from_le_bytes(sum.try_into().ok()?);
     // The checksum of TFRecord is rotated, so that one of data that holds checksums stays strong.
-    let expected = checksum(length).rotate_right(15).wrapping_add(0xa282_ead8);
+    let expected = crc32c(length).rotate_right(15).wrapping_add(0xa282_ead8);
     (sum == expected).then_some(u64::from_le_bytes(length.try_into().ok()?))
-}
-
-/// CRC-32C.
-fn checksum(bytes: &[u8]) -> u32 {
-    let step = |sum: u32, _| if sum & 1 == 1 { (sum >> 1) ^ 0x82f6_3b78 } else { sum >> 1 };
-    !bytes.iter().fold(!0, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), step))
 }
 
 /// The rows of a file of records.
@@ -204,7 +199,7 @@ mod tests {
 
     fn framed(record: &[u8]) -> Vec<u8> {
         let length = (record.len() as u64).to_le_bytes();
-        let masked = |bytes: &[u8]| checksum(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
+        let masked = |bytes: &[u8]| crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes();
         [&length[..], &masked(&length), record, &masked(record)].concat()
     }
 
@@ -216,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_checksum_is_crc_32c() {
-        assert_eq!(checksum(b"123456789"), 0xe306_9283, "the check value of the algorithm");
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283, "the check value of the algorithm");
     }
 
     #[test]
