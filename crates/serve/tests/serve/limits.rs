@@ -46,6 +46,8 @@ async fn a_client_that_hangs_up_frees_its_place() {
     let mut stream =
         server.client.post(server.url(CHAT)).json(&long(json!({"stream": true, "n": 2}))).send().await.unwrap();
     assert!(stream.chunk().await.unwrap().is_some());
+    // The first chunk names the role and may come while the ask itself still waits.
+    server.until("completions_active", 2.0).await;
     let whole = tokio::spawn(server.client.post(server.url(CHAT)).json(&long(json!({"n": 4}))).send());
     server.until("asks_waiting", 1.0).await;
     drop(stream);
