@@ -6,18 +6,27 @@
 //! sums that meet in a block have two terms. Only an embedding that is also the head adds its two parts to the sum one after
 //! the other, and with a routers' loss three terms meet in a block.
 
+use std::borrow::Cow;
+
 use crate::routers::{RouterSum, RouterTerm};
 use crate::{Decoder, Gradients, Layout};
 use burn::module::Module;
 use burn::tensor::{DType, Int, Tensor};
 
+/// Weights that follow from the log-probs: takes one of each position (0 where nothing is weighed), in nats, and gives its
+/// weight.
+pub type Weigh<'a> = dyn Fn(&[f32]) -> Vec<f32> + Sync + 'a;
+
 /// What is pushed back: [`Decoder::weighted_nll`] of these, and the routers' loss where there is one.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Objective<'a> {
     /// The token predicted at each position.
     pub targets: &'a [u32],
     /// Its weight.
     pub weights: &'a [f32],
+    /// In place of the weights, which then say by being 0 which positions are left out: one forward pass gives the log-probs
+    /// and is pushed back.
+    pub weigh: Option<&'a Weigh<'a>>,
     /// The logits are divided by it.
     pub temperature: f32,
     /// Added as it is.
@@ -50,11 +59,12 @@ impl Decoder {
         objective: &Objective<'_>,
         gradients: &mut Gradients,
     ) -> Losses {
-        let Objective { targets, weights, temperature, routers } = *objective;
+        let Objective { targets, weights, temperature, routers, .. } = *objective;
         self.check_targets(&tokens, targets, weights, temperature);
         let mut sum = RouterSum::new(routers);
         let stream = self.watched_stream(tokens, layout, &mut |routing| sum.add(routing));
-        let nll = self.stream_losses(stream, targets, weights, temperature).total;
+        let weights = self.weights_of(&stream, objective);
+        let nll = self.stream_losses(stream, targets, &weights, temperature).total;
         let routers = sum.into_sum();
         let losses = Losses { nll: value(&nll), routers: routers.as_ref().map_or(0.0, value) };
         if losses.is_finite() {
@@ -72,11 +82,12 @@ impl Decoder {
         objective: &Objective<'_>,
         gradients: &mut Gradients,
     ) -> Losses {
-        let Objective { targets, weights, temperature, routers } = *objective;
+        let Objective { targets, weights, temperature, routers, .. } = *objective;
         self.check_targets(&tokens, targets, weights, temperature);
         let (mut inputs, stream) = self.block_inputs(&tokens, layout);
         let stream = leaf(stream);
-        let loss = self.stream_losses(stream.clone(), targets, weights, temperature).total;
+        let weights = self.weights_of(&stream, objective);
+        let loss = self.stream_losses(stream.clone(), targets, &weights, temperature).total;
         let mut losses = Losses { nll: value(&loss), routers: 0.0 };
         if !losses.is_finite() {
             return losses;
@@ -104,6 +115,17 @@ impl Decoder {
             gradients.take(self, &mut pushed.backward());
         }
         losses
+    }
+
+    /// The weights of an objective, whose log-probs are those of `stream`.
+    fn weights_of<'a>(&self, stream: &Tensor<3>, objective: &Objective<'a>) -> Cow<'a, [f32]> {
+        let Objective { targets, weights, weigh, temperature, .. } = *objective;
+        let Some(weigh) = weigh else { return Cow::Borrowed(weights) };
+        let losses = self.valid().stream_losses(stream.clone().inner(), targets, weights, temperature);
+        let log_probs: Vec<f32> = losses.nll.into_data().iter::<f32>().map(|nll| -nll).collect();
+        let weights = weigh(&log_probs);
+        assert_eq!(weights.len(), log_probs.len(), "one weight per log-prob");
+        Cow::Owned(weights)
     }
 
     /// What enters each block, and what leaves the last, without a graph: a copy of the decoder whose parameters want no

@@ -22,7 +22,7 @@ mod self_test;
 mod vocabulary;
 mod weights;
 
-pub use accumulate::{Losses, Objective};
+pub use accumulate::{Losses, Objective, Weigh};
 pub use config::{ModelConfig, RopeScaling};
 pub use decoder::{Backbone, Block, Decoder, FeedForward};
 pub use design::{DeltaNetShape, Design, ExpertShape, FeedForwardKind, LayerDesign, Mixer};

@@ -9,7 +9,8 @@
 
 use burn::tensor::{Device, Int, Tensor};
 use worldloom_model::{
-    Decoder, ExpertLoad, Gradients, Layout, Losses, Objective, RouterLoss, RouterTerm, RowStatistics, token_tensor,
+    Decoder, ExpertLoad, Gradients, Layout, Losses, Objective, RouterLoss, RouterTerm, RowStatistics, Weigh,
+    token_tensor,
 };
 use worldloom_schema::Row;
 
@@ -110,11 +111,22 @@ impl Batch {
         let (tokens, layout) = self.tensors(device);
         let (targets, weights) = (&self.targets, &self.weights);
         let routers = pass.routers.map(|loss| RouterTerm { loss, counted: &self.is_row });
-        let objective = Objective { targets, weights, temperature: pass.temperature, routers };
+        let weigh = |log_probs: &[f32]| self.weighed(log_probs, pass);
+        let weigh = pass.weigh.is_some().then_some(&weigh as &Weigh<'_>);
+        let objective = Objective { targets, weights, weigh, temperature: pass.temperature, routers };
         match pass.recompute {
             true => decoder.accumulate_recomputed(tokens, &layout, &objective, gradients),
             false => decoder.accumulate(tokens, &layout, &objective, gradients),
         }
+    }
+
+    /// What the pass makes of log-probs, `[rows × length]`, in the same places.
+    fn weighed(&self, log_probs: &[f32], pass: &Pass<'_>) -> Vec<f32> {
+        let selected: Vec<bool> = self.weights.iter().map(|&weight| weight != 0.0).collect();
+        let by_row = self.by_row(&selected, log_probs);
+        let mut weights = pass.weigh.map_or(Vec::new(), |weigh| weigh(self.number, by_row)).into_iter().flatten();
+        let of = |selected: &bool| if *selected { weights.next().expect("one weight per log-prob") } else { 0.0 };
+        selected.iter().map(of).collect()
     }
 
     /// What the routers choose for the positions of rows, without a graph.
@@ -153,10 +165,16 @@ impl Batch {
     }
 }
 
+/// Weights that follow from log-probs: takes a micro-batch's number and the log-probs of its targets, row by row, and gives a
+/// weight for each.
+pub(crate) type WeighRows<'a> = dyn Fn(u64, Vec<Vec<f32>>) -> Vec<Vec<f32>> + Sync + 'a;
+
 /// How a batch goes through the decoder and back.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 pub(crate) struct Pass<'a> {
     pub(crate) temperature: f32,
+    /// In place of the rows' weights, which then only say which targets are weighed.
+    pub(crate) weigh: Option<&'a WeighRows<'a>>,
     /// The step's, where the routers have one.
     pub(crate) routers: Option<&'a RouterLoss>,
     pub(crate) recompute: bool,

@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::tensor::Device;
 use worldloom_model::{Decoder, Gradients, Losses, ReadParameter, RouterLoss};
 
-use crate::batch::{Batch, Pass};
+use crate::batch::{Batch, Pass, WeighRows};
 use crate::error::{Error, Result};
 use crate::lanes::Lanes;
 use crate::optimizer::Optimizer;
@@ -75,11 +75,24 @@ impl Learner {
 
     /// Adds the gradients of micro-batches in their order; returns their share of the step's loss.
     pub(crate) fn add(&mut self, batches: &[Batch], temperature: f32, place: &Place<'_>) -> Result<f64> {
+        self.add_weighed(batches, temperature, None, place)
+    }
+
+    /// The same with weights that follow from the log-probs.
+    pub(crate) fn add_weighed(
+        &mut self,
+        batches: &[Batch],
+        temperature: f32,
+        weigh: Option<&WeighRows<'_>>,
+        place: &Place<'_>,
+    ) -> Result<f64> {
+        let routers = self.routers.clone();
+        let pass = Pass { temperature, weigh, routers: routers.as_ref(), recompute: self.recompute };
         let (mut loss, trained) = (0.0, batches.iter().filter(|batch| !batch.is_untrained()).collect::<Vec<_>>());
         for batches in trained.chunks(self.lanes.count()) {
             loss += match batches {
-                [batch] => self.add_one(batch, temperature, place)?,
-                _ => self.add_side_by_side(batches, temperature, place)?,
+                [batch] => self.add_one(batch, &pass, place)?,
+                _ => self.add_side_by_side(batches, &pass, place)?,
             };
         }
         Ok(loss)
@@ -87,13 +100,12 @@ impl Learner {
 
     /// Each on a copy of the decoder that shares its numbers, so that the graphs have nothing in common, and with sums of
     /// its own, which are added in order.
-    fn add_side_by_side(&mut self, batches: &[&Batch], temperature: f32, place: &Place<'_>) -> Result<f64> {
+    fn add_side_by_side(&mut self, batches: &[&Batch], pass: &Pass<'_>, place: &Place<'_>) -> Result<f64> {
         let device = &self.device;
-        let pass = Pass { temperature, routers: self.routers.as_ref(), recompute: self.recompute };
         let copies = batches.iter().map(|&batch| (batch, self.decoder().clone().fork(device)));
         let sums = self.lanes.map(copies, |(batch, decoder)| {
             let mut gradients = self.gradients.zeros_like();
-            let losses = batch.accumulate(&decoder, &pass, device, &mut gradients);
+            let losses = batch.accumulate(&decoder, pass, device, &mut gradients);
             (losses, gradients)
         });
         let mut loss = 0.0;
@@ -113,12 +125,11 @@ impl Learner {
         Ok(f64::from(losses.nll))
     }
 
-    fn add_one(&mut self, batch: &Batch, temperature: f32, place: &Place<'_>) -> Result<f64> {
+    fn add_one(&mut self, batch: &Batch, pass: &Pass<'_>, place: &Place<'_>) -> Result<f64> {
         let decoder = self.decoder.as_ref().expect("the decoder is only away during an update");
         let masks = split_seed(split_seed(self.seed, Purpose::Mask, place.step), Purpose::Mask, batch.number);
         decoder.set_dropout(Some(masks));
-        let pass = Pass { temperature, routers: self.routers.as_ref(), recompute: self.recompute };
-        let losses = batch.accumulate(decoder, &pass, &self.device, &mut self.gradients);
+        let losses = batch.accumulate(decoder, pass, &self.device, &mut self.gradients);
         decoder.set_dropout(None);
         self.count(losses, place)
     }

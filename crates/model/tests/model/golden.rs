@@ -289,7 +289,7 @@ fn gradients_of_the_loss_with_the_routers_balance_equal_the_reference() {
         let counted = vec![true; batch * seq];
         let loss = RouterLoss::new(&decoder.expert_load(tokens.clone(), &layout, &counted), 0.01, 0.0);
         let routers = Some(RouterTerm { loss: &loss, counted: &counted });
-        let objective = Objective { targets: &targets, weights: &weights, temperature: 1.0, routers };
+        let objective = Objective { targets: &targets, weights: &weights, weigh: None, temperature: 1.0, routers };
         let mut gradients = Gradients::zeros(&decoder);
         decoder.accumulate(tokens, &layout, &objective, &mut gradients);
         for name in golden.names().iter().filter_map(|name| name.strip_prefix("with_aux.grad.")) {

@@ -20,9 +20,43 @@ fn both(decoder: &Decoder) -> [(f32, Gradients); 2] {
     let value = loss.clone().into_scalar::<f32>();
     plain.accumulate(decoder, loss);
     let mut again = Gradients::zeros(decoder);
-    let objective = Objective { targets: &targets, weights: &weights, temperature: 1.0, routers: None };
+    let objective = Objective { targets: &targets, weights: &weights, weigh: None, temperature: 1.0, routers: None };
     let found = decoder.accumulate_recomputed(tensor(), &layout, &objective, &mut again).nll;
     [(value, plain), (found, again)]
+}
+
+/// Weights that follow from the log-probs of the same pass are pushed back as given ones are.
+#[test]
+fn weights_may_follow_from_the_log_probs_of_the_pass() {
+    let device = Device::flex().autodiff();
+    let decoder = Decoder::init(&small_config_of("qwen3"), 2, &device);
+    let (tokens, targets) = (random_tokens(40, 97, 3), random_tokens(40, 97, 103));
+    let selected: Vec<bool> = (0..40).map(|at| at % 5 != 0).collect();
+    let ones: Vec<f32> = selected.iter().map(|&selected| f32::from(u8::from(selected))).collect();
+    let layout = Layout::causal(2, 20, &device);
+    let tensor = || token_tensor(&tokens, 2, 20, &device);
+    let log_probs = decoder.token_log_probs(tensor(), &layout, &targets, &selected, 0.7);
+    let of = |log_probs: &[f32]| log_probs.iter().map(|log_prob| log_prob * 0.1).collect::<Vec<_>>();
+    let weigh = |found: &[f32]| {
+        assert_eq!(found, log_probs);
+        of(found)
+    };
+    let given = of(&log_probs);
+    let plain = Objective { targets: &targets, weights: &given, weigh: None, temperature: 0.7, routers: None };
+    let late = Objective { weights: &ones, weigh: Some(&weigh), ..plain };
+    let mut expected = Gradients::zeros(&decoder);
+    let loss = decoder.accumulate(tensor(), &layout, &plain, &mut expected);
+    for recompute in [false, true] {
+        let mut found = Gradients::zeros(&decoder);
+        let value = match recompute {
+            true => decoder.accumulate_recomputed(tensor(), &layout, &late, &mut found),
+            false => decoder.accumulate(tensor(), &layout, &late, &mut found),
+        };
+        assert_eq!(value, loss);
+        for (path, values) in expected.iter() {
+            assert!(values.iter().any(|&value| value != 0.0) && values == found.get(path), "{path}, {recompute}");
+        }
+    }
 }
 
 fn assert_same(name: &str, decoder: &Decoder) {

@@ -53,7 +53,7 @@ impl Batch {
         let layout = Layout::causal(batch, self.seq, &device);
         let (targets, weights) = (&self.targets[places.clone()], &self.weights[places.clone()]);
         let routers = loss.map(|loss| RouterTerm { loss, counted: &self.counted[places] });
-        let objective = Objective { targets, weights, temperature: 1.0, routers };
+        let objective = Objective { targets, weights, weigh: None, temperature: 1.0, routers };
         match recompute {
             true => decoder.accumulate_recomputed(tokens, &layout, &objective, gradients),
             false => decoder.accumulate(tokens, &layout, &objective, gradients),

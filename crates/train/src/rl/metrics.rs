@@ -179,8 +179,10 @@ pub struct RlStepMetrics {
     pub sampler_gap: f64,
     /// Log-probs from the sampler that are not numbers; the trainer's own take their place.
     pub non_finite_sampler_log_probs: u64,
-    /// Largest `|log ratio|` before the first update: 0 up to rounding.
-    pub first_log_ratio: f64,
+    /// Largest `|log ratio|` before the first update: 0 up to rounding. In the steps that compute it by itself: the first and
+    /// every hundredth after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_log_ratio: Option<f64>,
     /// Tokens of all rows.
     pub tokens: u64,
     /// Sampled tokens that count.

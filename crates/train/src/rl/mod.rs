@@ -54,6 +54,10 @@ use drawer::{Drawer, Seen};
 use records::Dumps;
 use reference::Reference;
 use rollout::{Rollouts, Sample};
+use update::Pushed;
+
+/// How often the log-probs of the pass that is pushed back are compared with those of a pass of their own.
+const STEPS_PER_CHECK: u64 = 100;
 
 /// Trains on `prompts`. Called again on the same folder, it goes on; the files it leaves are the same. The starting
 /// weights are the reference of the divergence, unless it is reset.
@@ -364,10 +368,20 @@ impl Train<'_> {
         let mut mini_batches = into_mini_batches(rollouts, config.mini_batches);
         let truths: Vec<Vec<Sample>> =
             mini_batches.iter().map(|samples| update::truths(config, self.prompts, samples)).collect();
-        for (samples, truths) in mini_batches.iter_mut().zip(&truths) {
-            update::add_old_log_probs(config, &run.learner, self.reference, samples, truths);
+        for (at, (samples, truths)) in mini_batches.iter_mut().zip(&truths).enumerate() {
+            update::add_old_log_probs(config, &run.learner, self.reference, samples, truths, at == 0);
+        }
+        let place = self.place(step, &mini_batches[0]);
+        let first = update::push(config, &mut run.learner, (&mini_batches[0], &truths[0]), &place);
+        if let Ok(Some(pushed)) = &first {
+            pushed.fill_in(&mut mini_batches[0]);
         }
         records::dump(self.out, step, self.prompts, &mini_batches, staleness)?;
+        let first = first?;
+        if step % STEPS_PER_CHECK == 1 {
+            let of = (mini_batches[0].as_slice(), truths[0].as_slice());
+            metrics.first_log_ratio = Some(update::check_itself(config, &run.learner, of, step)?);
+        }
         for samples in &mini_batches {
             update::check_sampler(config, self.prompts, step, samples, metrics)?;
         }
@@ -377,36 +391,40 @@ impl Train<'_> {
         if step == 1 {
             check_faults(config, metrics)?;
         }
-        self.updates(run, &mini_batches, &truths, metrics)
+        self.updates(run, first, mini_batches.iter().zip(&truths), metrics)
     }
 
-    /// One update for each mini-batch.
-    fn updates(
+    /// One update for each mini-batch; the first is pushed back already.
+    fn updates<'a>(
         &self,
         run: &mut Run,
-        mini_batches: &[Vec<Sample>],
-        truths: &[Vec<Sample>],
+        mut first: Option<Pushed>,
+        mini_batches: impl Iterator<Item = (&'a Vec<Sample>, &'a Vec<Sample>)>,
         metrics: &mut RlStepMetrics,
     ) -> Result<()> {
         let config = self.config;
         let (mut totals, mut losses) = (Totals::default(), Vec::new());
-        for (at, (samples, truths)) in mini_batches.iter().zip(truths).enumerate() {
+        for (at, (samples, truths)) in mini_batches.enumerate() {
             let place = self.place(run.state.step + 1, samples);
+            let pushed = match at {
+                0 => first.take(),
+                _ => update::push(config, &mut run.learner, (samples, truths), &place)?,
+            };
             let number = run.state.step * config.mini_batches as u64 + at as u64;
             let rate = config.schedule.rate(config.optimizer.learning_rate, number, config.updates());
             metrics.learning_rate = rate;
-            let of = (samples.as_slice(), truths.as_slice());
-            let Some(update) = update::update(config, &mut run.learner, of, rate, &place, &mut totals)? else {
+            if let Some(pushed) = &pushed {
+                totals.add(&pushed.totals);
+            }
+            let Some(pushed) = pushed.filter(|pushed| pushed.has_gradient) else {
                 metrics.skipped_updates += 1;
                 continue;
             };
             if losses.is_empty() {
-                metrics.first_log_ratio = update.log_ratio_max;
-                metrics.truth_nll = update.truth_nll;
-                update.check_first(run.state.step + 1)?;
+                metrics.truth_nll = pushed.truth_nll;
             }
-            losses.push(update.loss);
-            metrics.grad_norm = metrics.grad_norm.max(update.grad_norm);
+            losses.push(pushed.loss);
+            metrics.grad_norm = metrics.grad_norm.max(run.learner.update(rate, &place)?);
         }
         let tokens = totals.tokens.max(1) as f64;
         metrics.loss = losses.iter().sum::<f64>() / losses.len().max(1) as f64;

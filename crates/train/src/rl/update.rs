@@ -1,7 +1,8 @@
 //! From scored rollouts to updates: the trainer's own log-probs, the objective's coefficients, the backward pass.
 
+use std::sync::OnceLock;
+
 use worldloom_model::Decoder;
-use worldloom_schema::Row;
 
 use super::config::RlConfig;
 use super::metrics::RlStepMetrics;
@@ -44,67 +45,53 @@ pub(super) fn truths(config: &RlConfig, prompts: &[RlPrompt], samples: &[Sample]
     groups.filter_map(|group| Sample::of_truth(group[0].prompt, &prompts[group[0].prompt])).collect()
 }
 
-/// What goes through the decoder in an update: the active samples of each prompt, then its true answer.
-fn branches<'a>(config: &RlConfig, samples: &'a [Sample], truths: &'a [Sample]) -> Vec<&'a Sample> {
-    let mut branches = Vec::new();
+/// What goes through the decoder: a sample of a mini-batch, or a true answer.
+struct Branch<'a> {
+    sample: &'a Sample,
+    /// Its place in the mini-batch; none for a true answer.
+    at: Option<usize>,
+}
+
+/// What an update is made of: the active samples of each prompt, then its true answer.
+fn branches<'a>(config: &RlConfig, samples: &'a [Sample], truths: &'a [Sample]) -> Vec<Branch<'a>> {
+    let (mut branches, mut places) = (Vec::new(), 0..);
     for group in samples.chunk_by(|one, other| one.prompt == other.prompt) {
-        branches.extend(group.iter().filter(|sample| sample.is_active(config.objective.pushes_always())));
-        branches.extend(truths.iter().find(|truth| truth.prompt == group[0].prompt));
+        let of_group = group.iter().zip(&mut places).map(|(sample, at)| Branch { sample, at: Some(at) });
+        branches.extend(of_group.filter(|branch| branch.sample.is_active(config.objective.pushes_always())));
+        let truth = truths.iter().find(|truth| truth.prompt == group[0].prompt);
+        branches.extend(truth.map(|sample| Branch { sample, at: None }));
     }
     branches
 }
 
-/// Fills in the log-probs that every update of the step is measured against. Active samples go through the decoder in
-/// the same batches as in the first update, so that the ratio there is exactly 1.
+fn idle<'a>(config: &RlConfig, samples: &'a [Sample]) -> Vec<Branch<'a>> {
+    let all = samples.iter().enumerate().map(|(at, sample)| Branch { sample, at: Some(at) });
+    all.filter(|branch| !branch.sample.is_active(config.objective.pushes_always())).collect()
+}
+
+/// Fills in the log-probs that updates are measured against. In the mini-batch of the first update the active samples get
+/// theirs from the pass that is pushed back, see [`Pushed::fill_in`].
 pub(super) fn add_old_log_probs(
     config: &RlConfig,
     learner: &Learner,
     reference: Option<&Decoder>,
     samples: &mut [Sample],
     truths: &[Sample],
+    is_first: bool,
 ) {
-    if !truths.is_empty() {
-        return add_beside_truths(config, learner, reference, samples, truths);
-    }
-    for is_active in [true, false] {
-        let numbers: Vec<usize> = (0..samples.len())
-            .filter(|&at| samples[at].is_active(config.objective.pushes_always()) == is_active)
-            .collect();
-        let chosen: Vec<&Sample> = numbers.iter().map(|&at| &samples[at]).collect();
-        let old = log_probs(config, learner, learner.decoder(), &chosen);
-        let reference = reference.map(|reference| log_probs(config, learner, reference, &chosen));
-        for (place, (&at, old)) in numbers.iter().zip(old).enumerate() {
-            samples[at].old_log_probs = old;
-            samples[at].reference_log_probs = reference.as_ref().map(|reference| reference[place].clone());
-        }
-    }
-}
-
-/// The same with the branches of true answers in the rows, as the update has them.
-fn add_beside_truths(
-    config: &RlConfig,
-    learner: &Learner,
-    reference: Option<&Decoder>,
-    samples: &mut [Sample],
-    truths: &[Sample],
-) {
-    let is_idle = |sample: &&Sample| !sample.is_active(config.objective.pushes_always());
     let mut found = Vec::new();
-    for chosen in [branches(config, samples, truths), samples.iter().filter(is_idle).collect()] {
-        let old = log_probs(config, learner, learner.decoder(), &chosen);
-        let reference = reference.map(|reference| log_probs(config, learner, reference, &chosen));
-        for (at, (sample, old)) in chosen.iter().zip(old).enumerate() {
-            found.push((sample.prompt, sample.number, old, reference.as_ref().map(|values| values[at].clone())));
+    for (chosen, is_pushed) in [(branches(config, samples, truths), is_first), (idle(config, samples), false)] {
+        let of: Vec<&Sample> = chosen.iter().map(|branch| branch.sample).collect();
+        let old = (!is_pushed).then(|| log_probs(config, learner, learner.decoder(), &of));
+        let reference = reference.map(|reference| log_probs(config, learner, reference, &of));
+        for (place, at) in chosen.iter().enumerate().filter_map(|(place, branch)| Some((place, branch.at?))) {
+            let of_place = |all: &Option<Vec<Vec<f64>>>| all.as_ref().map(|all| all[place].clone());
+            found.push((at, of_place(&old), of_place(&reference)));
         }
     }
-    for (prompt, number, old, reference) in found {
-        // The same prompt may have been drawn twice: the first of its samples that has none yet.
-        let open = |sample: &&mut Sample| {
-            sample.prompt == prompt && sample.number == number && sample.old_log_probs.is_empty()
-        };
-        if let Some(sample) = samples.iter_mut().find(open) {
-            (sample.old_log_probs, sample.reference_log_probs) = (old, reference);
-        }
+    for (at, old, reference) in found {
+        samples[at].old_log_probs = old.unwrap_or_default();
+        samples[at].reference_log_probs = reference;
     }
 }
 
@@ -136,107 +123,151 @@ pub(super) fn check_sampler(
     Ok(())
 }
 
-/// One mini-batch: fresh log-probs, coefficients, backward, update. Returns its loss, or none if nothing pushes.
-pub(super) fn update(
+/// Gradients of a mini-batch that wait for their update, and what was seen on the way.
+pub(super) struct Pushed {
+    /// Of the active samples, by place in the mini-batch.
+    log_probs: Vec<(usize, Vec<f64>)>,
+    pub(super) loss: f64,
+    pub(super) truth_nll: f64,
+    pub(super) totals: Totals,
+    /// Whether there is a gradient: completions that are all clipped have none.
+    pub(super) has_gradient: bool,
+}
+
+impl Pushed {
+    /// Makes the log-probs of the pass those that the step's ratios are measured against.
+    pub(super) fn fill_in(&self, samples: &mut [Sample]) {
+        for (at, log_probs) in &self.log_probs {
+            samples[*at].old_log_probs.clone_from(log_probs);
+        }
+    }
+}
+
+/// One mini-batch forward and back: each completion's coefficients follow from its log-probs in this pass. Samples without
+/// old log-probs are measured against themselves, at a ratio of 1. None if nothing can push.
+pub(super) fn push(
     config: &RlConfig,
     learner: &mut Learner,
     (samples, truths): (&[Sample], &[Sample]),
-    rate: f64,
     place: &Place<'_>,
-    totals: &mut Totals,
-) -> Result<Option<Update>> {
+) -> Result<Option<Pushed>> {
     let branches = branches(config, samples, truths);
     if branches.is_empty() {
         return Ok(None);
     }
-    let (mut active, mut new, mut true_log_probs) = (Vec::new(), Vec::new(), Vec::new());
-    for (sample, values) in branches.iter().zip(log_probs(config, learner, learner.decoder(), &branches)) {
-        match sample.number {
-            usize::MAX => true_log_probs.push(values),
-            _ => {
-                active.push(*sample);
-                new.push(values);
-            }
+    let true_tokens: usize =
+        branches.iter().filter(|branch| branch.at.is_none()).map(|branch| branch.sample.completion.tokens.len()).sum();
+    let weighing = Weighing {
+        config,
+        denominators: denominators(config, samples),
+        of_truth: config.truth_nll / true_tokens.max(1) as f64,
+    };
+    let of: Vec<&Sample> = branches.iter().map(|branch| branch.sample).collect();
+    let ones: Vec<Vec<f32>> = of.iter().map(|sample| vec![1.0; sample.completion.tokens.len()]).collect();
+    let SampleRows { rows, samples: inside } = SampleRows::new(&of, &ones, config.share_prompts);
+    let numbers = micro_batches(&rows, config.rows_per_micro_batch);
+    let found: Vec<OnceLock<Weighed>> = branches.iter().map(|_| OnceLock::new()).collect();
+    let of_row = |(&row, log_probs): (&usize, Vec<f32>)| {
+        let (mut values, mut weights) = (log_probs.into_iter().map(f64::from), Vec::new());
+        for &at in &inside[row] {
+            let log_probs = values.by_ref().take(ones[at].len()).collect();
+            let weighed = found[at].get_or_init(|| weighing.of(&branches[at], log_probs));
+            weights.extend_from_slice(&weighed.weights);
         }
-    }
-    let policy = objective_of(config, samples, &active, &new);
-    totals.add(&policy.totals);
-    let true_tokens: usize = true_log_probs.iter().map(Vec::len).sum();
-    let truth_nll = -true_log_probs.iter().flatten().sum::<f64>() / true_tokens.max(1) as f64;
-    let rows = rows_to_push(config, &branches, &policy, config.truth_nll / true_tokens.max(1) as f64);
-    if rows.is_empty() {
-        return Ok(None);
-    }
+        weights
+    };
+    let weigh =
+        |number: u64, log_probs: Vec<Vec<f32>>| numbers[number as usize].iter().zip(log_probs).map(of_row).collect();
     learner.start_step();
-    learner.add(&batches(&rows, config.rows_per_micro_batch, 1.0), config.temperature as f32, place)?;
-    let grad_norm = learner.update(rate, place)?;
-    let loss = policy.loss + config.truth_nll * truth_nll;
-    Ok(Some(Update { loss, grad_norm, log_ratio_max: policy.totals.log_ratio_max, truth_nll }))
-}
-
-/// What an update says of itself.
-pub(super) struct Update {
-    pub(super) loss: f64,
-    pub(super) grad_norm: f64,
-    pub(super) log_ratio_max: f64,
-    pub(super) truth_nll: f64,
-}
-
-impl Update {
-    /// The first update of a step is on the policy: its ratios are 1.
-    pub(super) fn check_first(&self, step: u64) -> Result<()> {
-        if self.log_ratio_max > LARGEST_FIRST_LOG_RATIO {
-            let detail = format!(
-                "log ratio of {} before the first update, at most {LARGEST_FIRST_LOG_RATIO} expected: the trainer does \
-                 not agree with itself",
-                self.log_ratio_max
-            );
-            return Err(Error::Rollout { step, detail });
+    let batches = batches(&rows, config.rows_per_micro_batch, 1.0);
+    learner.add_weighed(&batches, config.temperature as f32, Some(&weigh), place)?;
+    let mut pushed =
+        Pushed { log_probs: Vec::new(), loss: 0.0, truth_nll: 0.0, totals: Totals::default(), has_gradient: false };
+    for (branch, weighed) in branches.iter().zip(found) {
+        let weighed = weighed.into_inner().expect("every branch is in a row, and every row in a micro-batch");
+        pushed.has_gradient |= weighed.weights.iter().any(|&weight| weight != 0.0);
+        pushed.loss += weighed.loss;
+        pushed.totals.add(&weighed.totals);
+        match branch.at {
+            Some(at) => pushed.log_probs.push((at, weighed.log_probs)),
+            None => pushed.truth_nll -= weighed.log_probs.iter().sum::<f64>() / true_tokens as f64,
         }
-        Ok(())
+    }
+    Ok(Some(pushed))
+}
+
+/// From the log-probs of a branch to its weights: `−∂loss/∂log-prob` of every token.
+struct Weighing<'a> {
+    config: &'a RlConfig,
+    denominators: Denominators,
+    /// The weight of every token of a true answer.
+    of_truth: f64,
+}
+
+/// A branch and what follows from its log-probs.
+struct Weighed {
+    log_probs: Vec<f64>,
+    weights: Vec<f32>,
+    loss: f64,
+    totals: Totals,
+}
+
+impl Weighing<'_> {
+    fn of(&self, branch: &Branch<'_>, log_probs: Vec<f64>) -> Weighed {
+        let sample = branch.sample;
+        if branch.at.is_none() {
+            let (weights, loss) =
+                (vec![self.of_truth as f32; log_probs.len()], -self.of_truth * log_probs.iter().sum::<f64>());
+            return Weighed { log_probs, weights, loss, totals: Totals::default() };
+        }
+        let sampler: Vec<f64> = sample.completion.log_probs.iter().map(|&value| f64::from(value)).collect();
+        let old = if sample.old_log_probs.is_empty() { &log_probs } else { &sample.old_log_probs };
+        let sequence = Sequence {
+            log_probs: &log_probs,
+            old_log_probs: old,
+            reference_log_probs: sample.reference_log_probs.as_deref(),
+            sampler_log_probs: Some(&sampler),
+            mask: &vec![true; log_probs.len()],
+            advantage: sample.advantage.unwrap_or(0.0),
+        };
+        let PolicyLoss { loss, coefficients, totals } =
+            policy_loss(&[sequence], &self.denominators, &self.config.objective);
+        let weights = coefficients.into_iter().flatten().map(|coefficient| -coefficient as f32).collect();
+        Weighed { log_probs, weights, loss, totals }
     }
 }
 
-fn objective_of(config: &RlConfig, samples: &[Sample], active: &[&Sample], new: &[Vec<f64>]) -> PolicyLoss {
+fn denominators(config: &RlConfig, samples: &[Sample]) -> Denominators {
     let counted = samples.iter().filter(|sample| sample.counts());
-    let denominators = Denominators {
+    Denominators {
         sequences: counted.clone().count(),
         tokens: counted.map(|sample| sample.completion.tokens.len()).sum(),
         max_completion_tokens: config.max_completion_tokens,
-    };
-    let masks: Vec<Vec<bool>> = active.iter().map(|sample| vec![true; sample.completion.tokens.len()]).collect();
-    let sampler: Vec<Vec<f64>> = active
-        .iter()
-        .map(|sample| sample.completion.log_probs.iter().map(|&value| f64::from(value)).collect())
-        .collect();
-    let mut sequences = Vec::new();
-    for (((sample, new), mask), sampler) in active.iter().zip(new).zip(&masks).zip(&sampler) {
-        sequences.push(Sequence {
-            log_probs: new,
-            old_log_probs: &sample.old_log_probs,
-            reference_log_probs: sample.reference_log_probs.as_deref(),
-            sampler_log_probs: Some(sampler),
-            mask,
-            advantage: sample.advantage.unwrap_or(0.0),
-        });
     }
-    policy_loss(&sequences, &denominators, &config.objective)
 }
 
-/// Rows whose weights are `−∂loss/∂log-prob`, and `of_truth` on the tokens of true answers; completions that push nothing
-/// are left out.
-fn rows_to_push(config: &RlConfig, branches: &[&Sample], policy: &PolicyLoss, of_truth: f64) -> Vec<Row> {
-    let pushes = |coefficients: &[f64]| coefficients.iter().any(|&coefficient| coefficient != 0.0);
-    let mut coefficients = policy.coefficients.iter();
-    let weights_of = |sample: &&Sample| match sample.number {
-        usize::MAX => vec![of_truth as f32; sample.completion.tokens.len()],
-        _ => match coefficients.next() {
-            Some(coefficients) if pushes(coefficients) => {
-                coefficients.iter().map(|&coefficient| -coefficient as f32).collect()
-            }
-            _ => Vec::new(),
-        },
-    };
-    let weights: Vec<Vec<f32>> = branches.iter().map(weights_of).collect();
-    SampleRows::new(branches, &weights, config.share_prompts).rows
+/// Computes the log-probs of the first update once more, in a pass without a graph, and refuses a trainer that does not agree
+/// with itself; returns the largest log ratio.
+pub(super) fn check_itself(
+    config: &RlConfig,
+    learner: &Learner,
+    (samples, truths): (&[Sample], &[Sample]),
+    step: u64,
+) -> Result<f64> {
+    let branches = branches(config, samples, truths);
+    let of: Vec<&Sample> = branches.iter().map(|branch| branch.sample).collect();
+    let again = log_probs(config, learner, learner.decoder(), &of);
+    let pairs = branches.iter().zip(&again).filter(|(branch, _)| branch.at.is_some());
+    let apart = pairs.flat_map(|(branch, again)| {
+        branch.sample.old_log_probs.iter().zip(again).map(|(pushed, again)| (pushed - again).abs())
+    });
+    let largest = apart.fold(0.0, |largest: f64, apart| if apart.is_nan() { apart } else { largest.max(apart) });
+    if largest.is_nan() || largest > LARGEST_FIRST_LOG_RATIO {
+        let detail = format!(
+            "log ratio of {largest} before the first update, at most {LARGEST_FIRST_LOG_RATIO} expected: the trainer does not \
+             agree with itself"
+        );
+        return Err(Error::Rollout { step, detail });
+    }
+    Ok(largest)
 }
