@@ -119,16 +119,13 @@ fn cell(folder: &str, prompt: usize, rows: &str, steps: u64, out: &mut impl Writ
     let is_shared = rows == "shared";
     let folder = tempfile::tempdir()?;
     let mut sampler = TimedSampler { model: model.clone(), is_shared, taken: Arc::default() };
-    let mut watch = Watch { generation: sampler.taken.clone(), lines: Vec::new() };
+    let mut watch = Watch { generation: sampler.taken.clone(), out };
     let stop = AtomicBool::new(false);
     let prompts: Vec<RlPrompt> = (0..steps).map(|number| rl_prompt(number, prompt, model.vocab_size)).collect();
     let job = Job { decoder, model, out: folder.path(), device: &device };
     let mut partners = Partners { sampler: &mut sampler, scorer: &mut ByTokens };
     let mut control = Control { observer: &mut watch, stop: &stop };
     rl::run(&config(steps, is_shared), job, &prompts, &mut partners, &mut control)?;
-    for line in watch.lines {
-        writeln!(out, "{line}")?;
-    }
     Ok(writeln!(out, "peak {}", peak_kilobytes().unwrap_or(0))?)
 }
 
@@ -232,24 +229,27 @@ impl Scorer for ByTokens {
     }
 }
 
-struct Watch {
+/// Prints each step as it ends: the bench reads the processor's time when a line comes.
+struct Watch<'a, W: Write> {
     generation: Arc<Mutex<Duration>>,
-    lines: Vec<String>,
+    out: &'a mut W,
 }
 
-impl Observer for Watch {
+impl<W: Write> Observer for Watch<'_, W> {
     fn on_rl_step(&mut self, metrics: &RlStepMetrics) {
         let (generation, all) = (
             self.generation.lock().unwrap_or_else(PoisonError::into_inner).as_secs_f64() * 1e3,
             metrics.clock.seconds * 1e3,
         );
-        self.lines.push(format!(
+        // A closed pipe ends the report, not the measurement.
+        let _ = writeln!(
+            self.out,
             "step {}: generation {generation:.0} ms, training {:.0} ms, all {all:.0} ms, norm {:.4}, length {:.0}",
             metrics.step,
             all - generation,
             metrics.grad_norm,
             metrics.response_length
-        ));
+        );
     }
 }
 
