@@ -53,7 +53,7 @@ impl<T: Table> TableWriter<T> {
     pub fn create(path: &Path) -> Result<Self> {
         let fields = fields::<T>();
         let properties = WriterProperties::builder()
-            .set_compression(Compression::ZSTD(ZstdLevel::try_new(3).expect("3 is a level of zstd")))
+            .set_compression(Compression::ZSTD(ZstdLevel::default()))
             .set_max_row_group_row_count(Some(ROWS_PER_GROUP))
             .set_key_value_metadata(Some(vec![
                 KeyValue::new("worldloom.table".into(), T::NAME.to_string()),
