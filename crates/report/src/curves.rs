@@ -1,7 +1,8 @@
 //! `metrics.jsonl` to curves.
 //!
 //! A line is a JSON object. Every number in it is a value at its `step`, numbers in objects under a dotted name
-//! (`parts.format`). Missing fields and nulls leave a gap; a line that is not a JSON object is an error.
+//! (`parts.format`). What was measured before the update (`validation_before`) is the value of `validation` a step earlier.
+//! Missing fields and nulls leave a gap; a line that is not a JSON object is an error.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,7 +50,11 @@ impl Curves {
     fn add(&mut self, fields: &Map<String, Value>) {
         self.steps += 1;
         let step = fields.get("step").and_then(Value::as_f64).unwrap_or(self.steps as f64);
-        self.add_numbers("", fields, step);
+        let mut fields = fields.clone();
+        if let Some(Value::Object(before)) = fields.remove("validation_before") {
+            self.add_numbers("validation.", &before, step - 1.0);
+        }
+        self.add_numbers("", &fields, step);
     }
 
     fn add_numbers(&mut self, prefix: &str, fields: &Map<String, Value>, step: f64) {
@@ -117,6 +122,13 @@ mod tests {
         let curves = read("{\"step\":7,\"parts\":{\"format\":4.5,\"quality\":2}}").unwrap();
         assert_eq!(curves.names("parts."), ["parts.format", "parts.quality"]);
         assert_eq!(curves.last_values()["parts.format"], 4.5);
+    }
+
+    #[test]
+    fn what_was_measured_before_the_first_step_is_the_start_of_its_curve() {
+        let curves =
+            read("{\"step\":1,\"validation_before\":{\"loss\":3.5}}\n{\"step\":2,\"validation\":{\"loss\":2.5}}\n");
+        assert_eq!(curves.unwrap().thinned("validation.loss").unwrap(), [(0.0, 3.5), (2.0, 2.5)]);
     }
 
     #[test]

@@ -76,6 +76,9 @@ pub struct StepMetrics {
     /// Figures that jumped.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
+    /// The validation rows before the first update, where any are measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub validation_before: Option<Validation>,
     /// `Σ w·nll / Σ w` over the validation rows after the update, where this step measured it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_loss: Option<f64>,

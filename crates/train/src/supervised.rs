@@ -180,12 +180,15 @@ pub fn run_on(
             run.save(control)?;
             return Ok(report(&run, &plan, true, last));
         }
-        let mut metrics = train_step(config, &mut run, &plan, data)?;
+        let measured =
+            |run: &Run| measure(ranks, &run.learner, validation_data, &validation_rows, config.rows_per_micro_batch);
+        let is_first = run.state.step == 0 && config.validation.is_some();
+        let validation_before = if is_first { Some(measured(&run)?) } else { None };
+        let mut metrics = StepMetrics { validation_before, ..train_step(config, &mut run, &plan, data)? };
         watch.flag(&mut metrics, config.guards.spike);
         let is_measured = |every: u64| metrics.step.is_multiple_of(every) || metrics.step == plan.steps;
         if config.validation.is_some_and(|validation| is_measured(validation.every)) {
-            let measured =
-                measure(ranks, &run.learner, validation_data, &validation_rows, config.rows_per_micro_batch)?;
+            let measured = measured(&run)?;
             metrics.validation_loss = Some(measured.all.loss);
             run.note_measured(measured.all.loss);
             metrics.validation = Some(measured);
@@ -330,6 +333,7 @@ fn train_step(config: &StageConfig, run: &mut Run<'_>, plan: &Plan, data: &Data)
         parts: plan.tokens_by_part(numbers.iter().copied()),
         skipped,
         flags: Vec::new(),
+        validation_before: None,
         validation_loss: None,
         validation: None,
         clock: StepClock {

@@ -161,6 +161,7 @@ impl View {
         if metrics.loss.is_finite() {
             self.curve.push(step, metrics.loss);
         }
+        self.validated.extend(metrics.validation_before.as_ref().map(|before| (step - 1.0, before.all.loss)));
         self.validated.extend(metrics.validation_loss.map(|loss| (step, loss)));
         if metrics.validation.is_some() {
             self.validation.clone_from(&metrics.validation);
@@ -330,6 +331,7 @@ mod tests {
             parts: Default::default(),
             skipped: false,
             flags: Vec::new(),
+            validation_before: None,
             validation_loss: None,
             validation: None,
             clock: StepClock {

@@ -150,7 +150,9 @@ impl Observer for Watch<'_> {
             return;
         }
         self.progress.update_with(metrics.step, self.steps, || {
-            let validation = metrics.validation_loss.map(|loss| format!(" validation {loss:.3}")).unwrap_or_default();
+            let before = metrics.validation_before.as_ref().map(|before| before.all.loss);
+            let validation = metrics.validation_loss.or(before);
+            let validation = validation.map(|loss| format!(" validation {loss:.3}")).unwrap_or_default();
             let memory = metrics.clock.memory_bytes.map(|bytes| format!(" {}", size(bytes))).unwrap_or_default();
             format!(
                 "loss {:.3}{validation} norm {:.2} rate {:.1e} {:.0} tokens/s{memory}",

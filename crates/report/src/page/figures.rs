@@ -34,7 +34,7 @@ const fn figure(title: &'static str, axis: Axis, metrics: &'static [(&'static st
 
 /// Figures in order; one without any of its metrics is left out. A prefix takes what no other figure names.
 const FIGURES: [Figure; 27] = [
-    figure("loss", Axis::Least, &[("loss", "training"), ("validation_loss", "validation")]),
+    figure("loss", Axis::Least, &[("loss", "training"), ("validation.loss", "validation")]),
     figure("validation loss by domain", Axis::Least, &[("validation.domains.*.loss", "")]),
     figure("bits per byte", Axis::Least, &[("validation.bits_per_byte", "validation")]),
     figure("answers that greedy decoding gives exactly, share", Axis::Zero, &[("validation.exact", "validation")]),

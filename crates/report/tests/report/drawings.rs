@@ -12,7 +12,7 @@ fn supervised_and_rl_stages_have_their_figures() {
     let rl = "{\"step\":1,\"loss\":0.1,\"reward_mean\":8.5,\"fault_share\":0.2,\"reward_parts\":{\"format\":3.0,\"charm\":1}}\n\
               {\"step\":2,\"loss\":null,\"reward_mean\":9.5,\"fault_share\":0.1,\"reward_parts\":{\"format\":3.5}}\n";
     let (_rl, rl) = folder_with("metrics.jsonl", rl);
-    let cpt = "{\"step\":1,\"loss\":5.0}\n{\"step\":2,\"loss\":4.0,\"validation_loss\":4.5}\n";
+    let cpt = "{\"step\":1,\"loss\":5.0}\n{\"step\":2,\"loss\":4.0,\"validation\":{\"loss\":4.5}}\n";
     let (_cpt, cpt) = folder_with("metrics.jsonl", cpt);
     let folder = |path: &Path| path.parent().unwrap().to_path_buf();
     let stages = vec![("cpt".to_string(), folder(&cpt)), ("rl".to_string(), folder(&rl))];

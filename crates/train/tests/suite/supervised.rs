@@ -3,7 +3,7 @@
 use worldloom_schema::Row;
 use worldloom_train::supervised::StageConfig;
 
-use crate::common::{document, largest_difference, metrics, pack, rows, stage, train, weights};
+use crate::common::{document, largest_difference, metrics, model_config, pack, rows, stage, train, weights};
 
 /// Trains and returns the final weights and the losses.
 fn outcome(config: &StageConfig, rows: Vec<Row>) -> (Vec<(String, Vec<f32>)>, Vec<f64>) {
@@ -138,6 +138,11 @@ fn held_out_rows_are_not_trained_on_and_their_loss_is_weighted_by_tokens() {
         .map(|line| line["step"].as_u64().unwrap())
         .collect();
     assert_eq!(measured, [4, 8]);
+    // Before the first update, once: what the start is worth, near the loss of a uniform guess.
+    let before: Vec<f64> =
+        metrics(out.path()).iter().filter_map(|line| line["validation_before"]["loss"].as_f64()).collect();
+    let uniform = (model_config().vocab_size as f64).ln();
+    assert!(before.len() == 1 && (before[0] - uniform).abs() < 0.5, "{before:?}, uniform {uniform}");
     // The same rows split into micro-batches of one: a mean of means would differ.
     let split = tempfile::tempdir().unwrap();
     let again = train(&StageConfig { rows_per_micro_batch: 1, ..stage(8) }, rows(13), split.path()).unwrap();
