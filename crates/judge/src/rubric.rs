@@ -5,9 +5,14 @@ mod builtin;
 mod consistency;
 mod factuality;
 mod format;
+mod headline;
+mod parts;
 mod prose;
 mod quality;
 mod realism;
+mod results;
+mod structure;
+mod values;
 mod words;
 
 pub use builtin::BuiltinJudge;

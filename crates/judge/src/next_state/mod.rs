@@ -12,8 +12,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub(crate) use table::cells as table_cells;
 pub(crate) use tree::looks_like_one as is_tree;
 pub(crate) use tree::paths as tree_paths;
+pub(crate) use tree::{Node, is_screen, node};
 
 use crate::rubric::JudgeQuery;
 use crate::text::{LineF1, comparable, lines};

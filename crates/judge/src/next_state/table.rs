@@ -1,7 +1,7 @@
 //! Tables in text: rows of cells between `|`, under a header.
 
 /// `header of the row | column = value`, one for each cell below the header; none where a text is no table.
-pub(super) fn cells(text: &str) -> Option<Vec<String>> {
+pub(crate) fn cells(text: &str) -> Option<Vec<String>> {
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty() && !is_rule(line)).collect();
     let has_rule = text.lines().any(is_rule);
     if lines.len() < 2 || !has_rule || !lines.iter().all(|line| line.contains('|')) {

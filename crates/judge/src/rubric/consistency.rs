@@ -4,15 +4,21 @@
 //! or the truth. A number may be new, being computed, and a path may be a new arrangement of known names; both count
 //! half. In a listing, a name that is known but not there is stale and counts half. On top come contradictions: an
 //! error where there is none or none where there is one, another reason for failing, another working directory.
+//!
+//! That is a shell's measure, where little is printed that was not known. Elsewhere what is new may be anything, and is
+//! factuality's matter: of text, only the names that earlier turns made known count, as F1 between those of the truth
+//! and those of the prediction.
 
 use std::collections::HashSet;
+use std::sync::LazyLock;
 
+use regex::Regex;
 use worldloom_schema::Domain;
 
 use super::bash::is_error_line;
 use super::words::{Prepared, bare, is_markup, is_phrase};
 use super::{JudgeContext, Score};
-use crate::text::comparable;
+use crate::text::{comparable, pattern};
 
 /// Words of messages and sentences; they name nothing.
 const UNNAMED: &str = "a an the and or of to in on at for with is are was be not no such file files directory line total \
@@ -20,6 +26,14 @@ const UNNAMED: &str = "a an the and or of to in on at for with is are was be not
     token try more information bash usage delete find read write";
 
 pub(crate) fn score(context: &JudgeContext<'_>, truth: &Prepared, prediction: &Prepared) -> Score {
+    if context.domain != Domain::Terminal {
+        let share = Known::of(context).agreement(truth, prediction);
+        return Score::graded(share, [0.95, 0.8, 0.5, 0.25]).min(contradiction_limit(
+            context.domain,
+            truth,
+            prediction,
+        ));
+    }
     let founded = 1.0 - unfounded_share(context, truth, prediction);
     Score::graded(founded, [1.0, 0.88, 0.5, 0.25]).min(contradiction_limit(context.domain, truth, prediction))
 }
@@ -42,6 +56,74 @@ fn unfounded_share(context: &JudgeContext<'_>, truth: &Prepared, prediction: &Pr
         false => 1.0,
     });
     unfounded.sum::<f64>() / claims.len().max(1) as f64
+}
+
+/// What earlier turns and the action made known.
+pub(super) struct Known {
+    earlier: Names,
+    action: Names,
+}
+
+/// What a text names: its words and their parts, its lines, and what stands in quotes.
+struct Names {
+    words: HashSet<String>,
+    phrases: HashSet<String>,
+}
+
+impl Names {
+    fn of(text: &str) -> Self {
+        let words = names(text).into_iter().map(String::from).collect();
+        let phrases = text.lines().chain(quoted(text)).map(|phrase| phrase.trim().to_string()).collect();
+        Names { words, phrases }
+    }
+
+    fn hold(&self, value: &str) -> bool {
+        self.words.contains(value) || self.phrases.contains(value)
+    }
+}
+
+/// Texts in quotes.
+pub(super) fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    static QUOTED: LazyLock<Regex> = LazyLock::new(|| pattern(r#""([^"\n]{2,})"|'([^'\n]{2,})'"#));
+    QUOTED.captures_iter(text).filter_map(|found| found.get(1).or_else(|| found.get(2))).map(|text| text.as_str())
+}
+
+impl Known {
+    pub(super) fn of(context: &JudgeContext<'_>) -> Self {
+        let earlier = known_texts(context).map(comparable).collect::<Vec<_>>().join("\n");
+        Known { earlier: Names::of(&earlier), action: Names::of(&comparable(context.action)) }
+    }
+
+    /// Whether a value was named before. Short numbers stand everywhere: they count only in the action.
+    pub(super) fn has(&self, value: &str) -> bool {
+        let value = value.trim();
+        if !names_something(value) || matches!(value, "true" | "false" | "null" | "None") {
+            false
+        } else if is_number(value) && value.len() < 3 {
+            self.action.hold(value)
+        } else {
+            self.earlier.hold(value)
+        }
+    }
+
+    pub(super) fn is_in_action(&self, value: &str) -> bool {
+        names_something(value) && self.action.hold(value)
+    }
+
+    /// F1 over the known names of two texts: words with a digit, a sign of a path or identifier, or a capital in them.
+    fn agreement(&self, truth: &Prepared, prediction: &Prepared) -> f64 {
+        let is_of_name = |letter: char| letter.is_ascii_digit() || letter.is_uppercase() || "/_.@#".contains(letter);
+        let is_name = |word: &str| word.len() > 1 && names_something(word) && word.chars().any(is_of_name);
+        let known = |text: &Prepared| -> HashSet<String> {
+            let words = text.words().filter(|word| !is_markup(word)).map(bare);
+            words.filter(|word| is_name(word) && self.earlier.words.contains(*word)).map(String::from).collect()
+        };
+        let (truth, prediction) = (known(truth), known(prediction));
+        match truth.len() + prediction.len() {
+            0 => 1.0,
+            all => 2.0 * truth.intersection(&prediction).count() as f64 / all as f64,
+        }
+    }
 }
 
 /// Everything that was said before the observation.

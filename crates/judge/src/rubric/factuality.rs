@@ -13,6 +13,6 @@ pub(crate) fn share(truth: &Prepared, prediction: &Prepared) -> f64 {
     }
 }
 
-pub(crate) fn score(truth: &Prepared, prediction: &Prepared) -> Score {
-    Score::graded(share(truth, prediction), [0.85, 0.7, 0.5, 0.25])
+pub(crate) fn score(share: f64) -> Score {
+    Score::graded(share, [0.85, 0.7, 0.5, 0.25])
 }

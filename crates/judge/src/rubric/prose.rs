@@ -2,7 +2,7 @@
 //!
 //! Such words count only where the environment never used them (in the history, the action, the initial state or the
 //! truth). A shell's output is not prose, so there the list is long; in other domains, where pages and messages may
-//! speak of anything, it is only what no page would say of itself.
+//! speak of anything, it is only what no page would say of itself: praise, and the sentence that presents it.
 
 use std::sync::LazyLock;
 
@@ -49,6 +49,14 @@ static NARRATION: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 
+/// Sentences that no page or tool says of itself.
+static PRESENTATION: LazyLock<Regex> = LazyLock::new(|| {
+    pattern(concat!(
+        r"(?i)^\W*here(?:'s| is| are) (?:the|an?|your|my) (?:expected |predicted |simulated |resulting )?",
+        r"(?:output|observation|response|results?|page|screen|tree|diff|json)\b",
+    ))
+});
+
 /// Tells prose from output, for one truth in its context.
 pub(crate) struct ProseFilter {
     /// The environment's own words, in lower case.
@@ -75,7 +83,9 @@ impl ProseFilter {
 
     fn is_prose(&self, line: &str) -> bool {
         let has = |words: &Regex| words.find_iter(line).any(|found| !self.knows(found.as_str()));
-        has(&PRAISE) || self.in_a_shell && (has(&PRAISE_IN_A_SHELL) || NARRATION.is_match(line) && !self.knows(line))
+        has(&PRAISE)
+            || has(&PRESENTATION)
+            || self.in_a_shell && (has(&PRAISE_IN_A_SHELL) || NARRATION.is_match(line) && !self.knows(line))
     }
 
     fn knows(&self, words: &str) -> bool {

@@ -49,11 +49,14 @@ impl Prepared {
 
     /// Pieces in the order of the text, whatever the layout and the markup.
     pub(crate) fn pieces(&self) -> Vec<&str> {
-        self.words()
-            .filter(|word| !is_markup(word))
-            .flat_map(|word| word.split_inclusive(['/', ':', '=', ',']))
-            .collect()
+        pieces_of(&self.joined).collect()
     }
+}
+
+/// Pieces of a text.
+pub(crate) fn pieces_of(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split_whitespace().filter(|word| !is_markup(word));
+    words.flat_map(|word| word.split_inclusive(['/', ':', '=', ',']))
 }
 
 /// Whether a word is a joined phrase.

@@ -185,7 +185,7 @@ static STATUS: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 /// The exit status that a text names last.
-pub(super) fn exit_status(text: &str) -> Option<i64> {
+pub(crate) fn exit_status(text: &str) -> Option<i64> {
     STATUS.captures_iter(text).last()?.get(1)?.as_str().parse().ok()
 }
 

@@ -17,6 +17,7 @@ use regex::Regex;
 use serde::{Deserialize, Serialize};
 
 pub use build::{BuildReport, build};
+pub(crate) use check::exit_status;
 pub use check::{Check, ErrorClass, JsonKind};
 
 use crate::error::{Error, Result};
