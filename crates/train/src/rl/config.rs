@@ -104,7 +104,8 @@ pub struct RlConfig {
     /// Prompts that are held out and completed every so many steps. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub validation: Option<RlValidation>,
-    /// Steps after which the policy becomes the reference of the divergence anew. Default: the starting weights stay it.
+    /// Steps after which the policy becomes the reference of the divergence anew. It takes the memory of one more copy of
+    /// the weights, of the adapters where they are trained. Default: the starting weights stay it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reference_every: Option<u64>,
     /// The objective. Default: GSPO as published.
@@ -283,8 +284,6 @@ impl RlConfig {
             "0, expected at least 1".to_string()
         } else if self.objective.kl == 0.0 {
             format!("{every}, but `objective.kl` is 0: there is no reference")
-        } else if self.lora.is_some() {
-            format!("{every}, but adapters are trained: the base stays their reference")
         } else {
             return Ok(());
         };

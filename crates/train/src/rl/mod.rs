@@ -240,7 +240,7 @@ impl Training<'_, '_> {
     fn step(&mut self, run: &mut Run, history: &mut History) -> Result<RlStepMetrics> {
         let started = Instant::now();
         let step = run.state.step + 1;
-        let reference_reset = self.reference.reset_if_due(self.config, run)?;
+        let reference_reset = self.reference.reset_if_due(run)?;
         let validation_before = if step == 1 { self.validate(run)? } else { None };
         let seen = self.drawer.seen.clone();
         let rollouts = self.rollouts(run)?;

@@ -1,4 +1,6 @@
 //! The policy that the divergence is measured from: the starting weights, or those of the last reset.
+//!
+//! Where adapters are trained it is the starting weights with the adapters of the reset: the weights are there once.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +10,7 @@ use worldloom_model::Decoder;
 
 use super::config::RlConfig;
 use crate::error::{Error, Result};
-use crate::run::Run;
+use crate::run::{BASE, Run};
 
 const FOLDER: &str = "reference";
 /// Resets that stay on disk: a run that goes on from the checkpoint before a reset needs the one before.
@@ -17,6 +19,8 @@ const KEPT: usize = 2;
 /// None where nothing is measured from it.
 pub(super) struct Reference {
     decoder: Option<Decoder>,
+    /// The starting weights, where adapters are trained.
+    base: Option<Decoder>,
     every: Option<u64>,
     folder: PathBuf,
 }
@@ -25,7 +29,8 @@ impl Reference {
     /// The starting weights, as the policy starts with them, that nothing trains.
     pub(super) fn new(config: &RlConfig, decoder: &Decoder, out: &Path) -> Self {
         let decoder = (config.objective.kl > 0.0).then(|| decoder.clone().held_in(config.precision).no_grad());
-        Self { decoder, every: config.reference_every, folder: out.join(FOLDER) }
+        let base = decoder.clone().filter(|_| config.lora.is_some());
+        Self { decoder, base, every: config.reference_every, folder: out.join(FOLDER) }
     }
 
     pub(super) fn decoder(&self) -> Option<&Decoder> {
@@ -45,13 +50,16 @@ impl Reference {
             let detail = format!("the reference of step {reset} is not there; remove the run to start over");
             return Err(Error::file(&folder, detail));
         }
-        let (decoder, _) = worldloom_model::load(&folder, device)?;
-        self.decoder = Some(decoder.held_in(config.precision).no_grad());
+        let decoder = match &self.base {
+            Some(base) => base.clone().with_adapter(&folder, device)?,
+            None => worldloom_model::load(&folder, device)?.0.held_in(config.precision),
+        };
+        self.decoder = Some(decoder.no_grad());
         Ok(())
     }
 
     /// Makes the policy the reference where that is due, before a step.
-    pub(super) fn reset_if_due(&mut self, config: &RlConfig, run: &Run) -> Result<bool> {
+    pub(super) fn reset_if_due(&mut self, run: &Run) -> Result<bool> {
         let step = run.state.step;
         let (Some(every), Some(_)) = (self.every, &self.decoder) else { return Ok(false) };
         if step == 0 || !step.is_multiple_of(every) {
@@ -65,10 +73,15 @@ impl Reference {
             }
         }
         fs_err::create_dir(&partial)?;
-        run.save_weights(&partial)?;
+        let policy = run.learner.decoder();
+        match policy.is_adapted() {
+            true => policy.save_adapter(&partial, BASE)?,
+            false => run.save_weights(&partial)?,
+        }
         fs_err::rename(&partial, &folder)?;
         self.prune()?;
-        self.decoder = Some(run.learner.decoder().clone().held_in(config.precision).no_grad());
+        // What is trained is held in this precision already, adapters in their own. Later updates make new tensors.
+        self.decoder = Some(policy.clone().no_grad());
         Ok(true)
     }
 

@@ -12,7 +12,9 @@ use worldloom_train::rl::{
 use worldloom_train::{Error, Purpose, split_seed};
 
 use crate::common::{metrics, model_config, weights};
-use crate::rl_toys::{HELD_OUT, LONGEST, RESTING, STOP, ToySampler, ToyScorer, config, rollouts, run, sampler, train};
+use crate::rl_toys::{
+    HELD_OUT, LONGEST, RESTING, STOP, ToySampler, ToyScorer, adapters, config, rollouts, run, sampler, train,
+};
 
 #[test]
 fn the_reward_rises() {
@@ -68,7 +70,8 @@ fn resuming_at_any_step_equals_a_straight_run_bit_for_bit() {
     let ahead = RlConfig { ahead: true, curriculum: Some(RESTING), ..plain.clone() };
     let objective = Objective { kl: 0.1, ..Objective::default() };
     let measured = RlConfig { validation: Some(HELD_OUT), reference_every: Some(2), objective, ..config(6) };
-    for config in [plain, ahead, measured] {
+    let adapted = RlConfig { lora: Some(adapters()), ..measured.clone() };
+    for config in [plain, ahead, measured, adapted] {
         let straight = tempfile::tempdir().unwrap();
         run(&config, straight.path());
         for at in 1..6 {

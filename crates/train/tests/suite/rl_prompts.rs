@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use worldloom_train::OptimizerConfig;
 use worldloom_train::rl::{Objective, PassRates, RlConfig, RlValidation};
 
-use crate::rl_toys::{HELD_OUT, ToyScorer, config, rollouts, run, sampler, train};
+use crate::common::device;
+use crate::rl_toys::{HELD_OUT, ToyScorer, adapters, config, log_probs, rollouts, run, sampler, train};
 
 #[test]
 fn held_out_prompts_are_measured_and_never_trained() {
@@ -71,4 +73,44 @@ fn a_reference_that_is_reset_measures_from_the_policy_of_then() {
         let error = train(&config, out.path(), None, sampler(&config), ToyScorer { is_flat: false }).unwrap_err();
         assert!(error.to_string().contains("`reference_every`") && error.to_string().contains(why), "{error}");
     }
+}
+
+/// The mean k3 estimate at a step's first update, from its dump and a decoder.
+fn divergence(out: &std::path::Path, step: u64, reference: &worldloom_model::Decoder) -> f64 {
+    let (mut sum, mut tokens) = (0.0, 0);
+    for rollout in rollouts(out, step).iter().filter(|rollout| rollout.advantage.is_some()) {
+        let start = rollout.tokens.len() - rollout.trainer_log_probs.len();
+        for (&own, other) in rollout.trainer_log_probs.iter().zip(log_probs(reference, &rollout.tokens, start)) {
+            let difference = f64::from(own) - other;
+            sum += (-difference).exp() + difference - 1.0;
+            tokens += 1;
+        }
+    }
+    sum / f64::from(tokens)
+}
+
+#[test]
+fn adapters_are_measured_from_their_state_at_the_reset() {
+    let objective = Objective { kl: 1e-9, ..Objective::default() };
+    let optimizer = OptimizerConfig::new(3e-2, 0.0, 1.0);
+    let base = RlConfig { objective, optimizer, lora: Some(adapters()), mini_batches: 1, ..config(4) };
+    let reset = RlConfig { reference_every: Some(2), ..base.clone() };
+    let of = |config: &RlConfig| {
+        let out = tempfile::tempdir().unwrap();
+        let steps = run(config, out.path()).1;
+        (out, steps)
+    };
+    let ((_, kept), (out, steps)) = (of(&base), of(&reset));
+    let resets: Vec<bool> = steps.iter().map(|step| step.reference_reset).collect();
+    assert_eq!(resets, [false, false, true, false]);
+    assert!(steps[0].kl.abs() < 1e-12 && steps[2].kl.abs() < 1e-12, "{} and {}", steps[0].kl, steps[2].kl);
+    // Whole weights with the adapters of step 2 folded in say the same, by another way.
+    let (two, _) = of(&RlConfig { steps: 2, ..base });
+    let (merged, _) = worldloom_model::load(&two.path().join("model"), &device()).unwrap();
+    let expected = divergence(out.path(), 4, &merged);
+    assert!(steps[3].kl > 1e-6 && (steps[3].kl - expected).abs() < 1e-3 * expected, "{} and {expected}", steps[3].kl);
+    assert!(kept[3].kl > 1.5 * steps[3].kl, "{} and {}", kept[3].kl, steps[3].kl);
+    // What is kept of it are adapters.
+    let folder = out.path().join("reference/step-000002");
+    assert!(folder.join("adapter_model.safetensors").exists() && !folder.join("model.safetensors").exists());
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::module::Module;
-use worldloom_model::{Decoder, Layout, Precision, token_tensor};
+use worldloom_model::{Decoder, Layout, LoraConfig, Precision, token_tensor};
 use worldloom_schema::{Rollout, read_table};
 use worldloom_train::rl::{
     self, Completion, Failure, Group, Normalisation, Objective, Overlong, Partners, PassRates, RlConfig, RlPrompt,
@@ -104,6 +104,21 @@ impl Scorer for ToyScorer {
     fn text(&self, tokens: &[u32]) -> Option<String> {
         Some(tokens.iter().map(|token| format!("<{token}>")).collect())
     }
+}
+
+/// Adapters on every projection.
+pub(crate) fn adapters() -> LoraConfig {
+    LoraConfig { rank: 2, alpha: 8.0, dropout: 0.0, targets: "proj".to_owned() }
+}
+
+/// Log-probs of the tokens from `start` on, each from the whole sequence before it, at temperature 1.
+pub(crate) fn log_probs(decoder: &Decoder, tokens: &[u32], start: usize) -> Vec<f64> {
+    let device = device();
+    let layout = Layout::causal(1, tokens.len(), &device);
+    let logits = decoder.valid().logits(token_tensor(tokens, 1, tokens.len(), &device), &layout);
+    let all: Vec<f64> = logits.into_data().iter::<f32>().map(f64::from).collect();
+    let rows: Vec<&[f64]> = all.chunks(model_config().vocab_size).collect();
+    (start..tokens.len()).map(|at| log_softmax(rows[at - 1], 1.0)[tokens[at] as usize]).collect()
 }
 
 pub(crate) fn config(steps: u64) -> RlConfig {
