@@ -22,7 +22,7 @@ use burn::tensor::Device;
 use worldloom_model::generate::{Generator, Request, Sampling};
 use worldloom_model::{Decoder, ModelConfig, Precision, load};
 use worldloom_train::rl::{
-    self, Completion, Failure, Group, Name, Normalisation, Objective, Overlong, Partners, RlConfig, RlPrompt,
+    self, Completion, Draw, Failure, Group, Name, Normalisation, Objective, Overlong, Partners, RlConfig, RlPrompt,
     RlStepMetrics, Sampler, Score, Scorer,
 };
 use worldloom_train::{
@@ -194,7 +194,7 @@ impl Sampler for TimedSampler {
         decoder: &Decoder,
         prompts: &[&RlPrompt],
         group_size: usize,
-        seed: u64,
+        draw: Draw,
     ) -> Result<Vec<Vec<Completion>>, Failure> {
         let started = Instant::now();
         // Apart, each completion is a request with a prompt of its own to compute.
@@ -202,7 +202,7 @@ impl Sampler for TimedSampler {
         let request = |(place, prompt): (usize, &RlPrompt)| Request {
             prompt: prompt.tokens.clone(),
             num_completions,
-            seed: split_seed(seed, Purpose::Sampling, place as u64),
+            seed: split_seed(draw.seed, Purpose::Sampling, place as u64),
             sampling: Sampling::plain(NEW_TOKENS, 1.0, Vec::new()),
         };
         let requests: Vec<Request> = prompts

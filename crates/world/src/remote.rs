@@ -14,7 +14,7 @@ use worldloom_judge::endpoint::{
     Parameters,
 };
 use worldloom_model::{Decoder, ModelConfig, SaveDType};
-use worldloom_train::rl::{Completion, Failure, RlPrompt, Sampler};
+use worldloom_train::rl::{Completion, Draw, Failure, RlPrompt, Sampler};
 use worldloom_train::{Purpose, split_seed};
 
 use crate::error::{Error, Result};
@@ -30,8 +30,8 @@ pub struct ReloadConfig {
     /// Further fields of its body.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub body: Map<String, Value>,
-    /// Batches of rollouts between two calls: with 2, every second batch comes from weights that are one step old.
-    /// Default: 1.
+    /// Steps between two calls: with 2, every second batch comes from weights that are one step old. Held-out prompts are
+    /// always completed with the weights of then. Default: 1.
     #[serde(default = "one")]
     pub every: u64,
 }
@@ -67,8 +67,9 @@ pub struct RemoteSampler {
     model: ModelConfig,
     folder: PathBuf,
     sampling: (usize, f32, Vec<u32>),
-    batches: u64,
-    /// Batches since the server was given weights, as of the last answer.
+    /// Steps that made the weights which the server has.
+    held: Option<u64>,
+    /// Steps between those weights and the ones that were given, as of the last answer.
     age: u64,
 }
 
@@ -82,14 +83,18 @@ impl RemoteSampler {
         folder: &Path,
         (max_new_tokens, temperature, stop_ids): (usize, f32, Vec<u32>),
     ) -> Result<Self> {
-        for name in ["top_p", "min_p", "top_k"] {
-            let value = config.extra.get(name).and_then(Value::as_f64);
-            let is_whole = match name {
-                "top_p" => value.is_none_or(|value| value == 1.0),
-                _ => value.is_none_or(|value| value <= 0.0),
+        for (name, value) in &config.extra {
+            let is_whole = match (name.as_str(), value.as_f64()) {
+                ("top_p" | "typical_p" | "repetition_penalty", Some(value)) => value == 1.0,
+                ("top_k" | "min_p", Some(value)) => value <= 0.0,
+                ("presence_penalty" | "frequency_penalty" | "min_tokens", Some(value)) => value == 0.0,
+                ("use_beam_search" | "ignore_eos", _) => value == &Value::Bool(false),
+                // What the run itself sets, and what moves single tokens.
+                ("temperature" | "seed" | "n" | "max_tokens" | "stop_token_ids" | "logit_bias", _) => false,
+                _ => true,
             };
             if !is_whole {
-                let detail = format!("`{name}` is {value:?}: rollouts must come from the whole distribution");
+                let detail = format!("`{name}` is {value}: rollouts must come from the whole distribution, as it is");
                 return Err(Error::config("sampler.extra", detail));
             }
         }
@@ -97,15 +102,25 @@ impl RemoteSampler {
             return Err(Error::config("sampler.reload.every", "0, expected at least 1"));
         }
         let sampling = (max_new_tokens, temperature, stop_ids);
-        Ok(Self { endpoint, config, model, folder: folder.into(), sampling, batches: 0, age: 0 })
+        Ok(Self { endpoint, config, model, folder: folder.into(), sampling, held: None, age: 0 })
     }
 
-    fn hand_over(&mut self, decoder: &Decoder) -> std::result::Result<(), Failure> {
+    /// Gives the server the weights where it is their turn: those of every `every`th step, and those that are measured.
+    fn hand_over(&mut self, decoder: &Decoder, draw: Draw) -> std::result::Result<(), Failure> {
         let Some(reload) = &self.config.reload else { return Ok(()) };
-        self.age = self.batches % reload.every;
-        if self.age > 0 {
-            return Ok(());
+        let is_due = !draw.may_be_old || draw.version.is_multiple_of(reload.every);
+        match self.held {
+            Some(held) if held == draw.version || !is_due => self.age = draw.version - held,
+            _ => {
+                self.write(decoder)?;
+                self.load()?;
+                (self.held, self.age) = (Some(draw.version), 0);
+            }
         }
+        Ok(())
+    }
+
+    fn write(&self, decoder: &Decoder) -> std::result::Result<(), Failure> {
         let partial = self.folder.with_extension("partial");
         for folder in [&partial, &self.folder] {
             if folder.exists() {
@@ -113,7 +128,12 @@ impl RemoteSampler {
             }
         }
         worldloom_model::save(decoder, &self.model, &partial, SaveDType::F32)?;
-        fs_err::rename(&partial, &self.folder)?;
+        Ok(fs_err::rename(&partial, &self.folder)?)
+    }
+
+    /// Makes the server load what lies in the folder.
+    fn load(&self) -> std::result::Result<(), Failure> {
+        let Some(reload) = &self.config.reload else { return Ok(()) };
         let mut body = reload.body.clone();
         body.insert(reload.field.clone(), json!(std::path::absolute(&self.folder)?));
         Ok(self.endpoint.post(&reload.path, &Value::Object(body)).map(|_| ())?)
@@ -126,14 +146,13 @@ impl Sampler for RemoteSampler {
         decoder: &Decoder,
         prompts: &[&RlPrompt],
         group_size: usize,
-        seed: u64,
+        draw: Draw,
     ) -> std::result::Result<Vec<Vec<Completion>>, Failure> {
-        self.hand_over(decoder)?;
-        self.batches += 1;
+        self.hand_over(decoder, draw)?;
         let (max_new_tokens, temperature, stop_ids) = &self.sampling;
         let request = |(place, prompt): (usize, &&RlPrompt)| {
             // Servers read seeds as signed numbers.
-            let seed = split_seed(seed, Purpose::Sampling, place as u64) >> 1;
+            let seed = split_seed(draw.seed, Purpose::Sampling, place as u64) >> 1;
             let parameters = Parameters {
                 temperature: Some(f64::from(*temperature)),
                 max_tokens: Some(*max_new_tokens as u32),
@@ -162,6 +181,48 @@ impl Sampler for RemoteSampler {
     fn staleness(&self) -> u64 {
         self.age
     }
+
+    /// The weights that the server has, where the next batch may be theirs.
+    fn save(&self, version: u64, folder: &Path) -> std::result::Result<(), Failure> {
+        let every = self.config.reload.as_ref().map_or(1, |reload| reload.every);
+        let Some(held) = self.held.filter(|_| !version.is_multiple_of(every)) else { return Ok(()) };
+        let kept = folder.join(KEPT);
+        link_files(&self.folder, &kept)?;
+        Ok(fs_err::write(kept.join(HELD), held.to_string())?)
+    }
+
+    fn resume(&mut self, folder: &Path) -> std::result::Result<(), Failure> {
+        let kept = folder.join(KEPT);
+        if !kept.is_dir() {
+            return Ok(());
+        }
+        let held = fs_err::read_to_string(kept.join(HELD))?;
+        let held = held.parse().map_err(|error| format!("`{}`: `{held}`: {error}", kept.join(HELD).display()))?;
+        if self.folder.exists() {
+            fs_err::remove_dir_all(&self.folder)?;
+        }
+        link_files(&kept, &self.folder)?;
+        self.load()?;
+        self.held = Some(held);
+        Ok(())
+    }
+}
+
+/// What a checkpoint has of the sampler: the weights that were handed over last, and the steps that made them.
+const KEPT: &str = "handed-over";
+const HELD: &str = "steps";
+
+/// The files of a folder in another one, the same on the disk where it can be; nobody writes into them.
+fn link_files(from: &Path, to: &Path) -> std::io::Result<()> {
+    fs_err::create_dir_all(to)?;
+    for entry in fs_err::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if fs_err::hard_link(entry.path(), &target).is_err() {
+            fs_err::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
 }
 
 fn group(prompt: &RlPrompt, reply: CompletionReply, stops: &[u32]) -> std::result::Result<Vec<Completion>, String> {

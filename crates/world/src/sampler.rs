@@ -3,7 +3,7 @@
 use worldloom_model::generate::{Generator, Limits, Request, Sampling};
 use worldloom_model::{Decoder, ModelConfig};
 use worldloom_schema::Prompt;
-use worldloom_train::rl::{Completion, Failure, RlPrompt, Sampler};
+use worldloom_train::rl::{Completion, Draw, Failure, RlPrompt, Sampler};
 use worldloom_train::{Purpose, split_seed};
 
 /// The prompts as the trainer sees them, in the same order as the scorer's.
@@ -43,12 +43,12 @@ impl Sampler for GeneratorSampler {
         decoder: &Decoder,
         prompts: &[&RlPrompt],
         group_size: usize,
-        seed: u64,
+        draw: Draw,
     ) -> Result<Vec<Vec<Completion>>, Failure> {
         let request = |(place, prompt): (usize, &&RlPrompt)| Request {
             prompt: prompt.tokens.clone(),
             num_completions: group_size,
-            seed: split_seed(seed, Purpose::Sampling, place as u64),
+            seed: split_seed(draw.seed, Purpose::Sampling, place as u64),
             sampling: self.sampling.clone(),
         };
         let requests: Vec<Request> = prompts.iter().enumerate().map(request).collect();

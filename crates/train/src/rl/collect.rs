@@ -6,7 +6,7 @@ use worldloom_model::generate::Completion;
 use super::advantage::{Advantages, advantages};
 use super::config::{Overlong, RlConfig};
 use super::drawer::Drawer;
-use super::rollout::{Group, Notes, Partners, RlPrompt, Rollouts, Said, Sample, Score, Scorer};
+use super::rollout::{Draw, Group, Notes, Partners, RlPrompt, Rollouts, Said, Sample, Score, Scorer};
 use crate::error::{Error, Result};
 use crate::seeds::{Purpose, split_seed};
 
@@ -30,8 +30,18 @@ impl Scored {
     }
 }
 
-/// Chooses prompts from `cursor` of the drawer's order on, samples and scores them, and computes advantages. `step` counts
-/// from 0.
+/// The batch that is sampled next.
+#[derive(Clone, Copy)]
+pub(super) struct Next {
+    /// The step that it is for, from 0.
+    pub(super) step: u64,
+    /// Where the drawer's order goes on.
+    pub(super) cursor: u64,
+    /// Steps that made the weights it is sampled with.
+    pub(super) version: u64,
+}
+
+/// Chooses prompts from the drawer's order, samples and scores them, and computes advantages.
 ///
 /// Groups from which nothing can be learnt are replaced by further prompts' in at most `refills` rounds (dynamic
 /// sampling, DAPO arXiv 2503.14476); the last round keeps what comes.
@@ -39,7 +49,7 @@ pub(super) fn collect(
     config: &RlConfig,
     decoder: &Decoder,
     prompts: &[RlPrompt],
-    (step, cursor): (u64, u64),
+    next: Next,
     drawer: &mut Drawer,
     partners: &mut Partners<'_>,
 ) -> Result<Rollouts> {
@@ -49,10 +59,10 @@ pub(super) fn collect(
         let missing = config.prompts_per_step - kept.len();
         let mut chosen = Vec::new();
         for _ in 0..missing {
-            chosen.push(drawer.draw(cursor, &mut drawn));
+            chosen.push(drawer.draw(next.cursor, &mut drawn));
         }
         let is_last = round == config.refills;
-        let groups = score(config, decoder, prompts, &chosen, (step, round), partners)?;
+        let groups = score(config, decoder, prompts, &chosen, (next, round), partners)?;
         staleness = staleness.max(partners.sampler.staleness());
         for group in groups {
             drawer.note(group.prompt, &group.scores);
@@ -138,14 +148,15 @@ fn score(
     decoder: &Decoder,
     prompts: &[RlPrompt],
     chosen: &[usize],
-    (step, round): (u64, u64),
+    (next, round): (Next, u64),
     partners: &mut Partners<'_>,
 ) -> Result<Vec<Scored>> {
-    let seed = match (split_seed(config.seed, Purpose::Sampling, step), round) {
+    let seed = match (split_seed(config.seed, Purpose::Sampling, next.step), round) {
         (seed, 0) => seed,
         (seed, round) => split_seed(seed, Purpose::Sampling, round),
     };
-    let asked = Asked { prompts, chosen, group_size: config.group_size, seed, step: step + 1 };
+    let (step, version, may_be_old) = (next.step + 1, next.version, true);
+    let asked = Asked { prompts, chosen, group_size: config.group_size, seed, step, version, may_be_old };
     let mut groups = sample_and_score(config, decoder, &asked, partners)?;
     for group in &mut groups {
         for (completion, score) in group.completions.iter().zip(&mut group.scores) {
@@ -163,6 +174,10 @@ pub(super) struct Asked<'a> {
     pub(super) seed: u64,
     /// For messages, from 1.
     pub(super) step: u64,
+    /// Steps that made the weights.
+    pub(super) version: u64,
+    /// Whether older weights will do.
+    pub(super) may_be_old: bool,
 }
 
 /// Completions of the chosen prompts and their scores, checked and without a penalty.
@@ -172,9 +187,9 @@ pub(super) fn sample_and_score(
     asked: &Asked<'_>,
     partners: &mut Partners<'_>,
 ) -> Result<Vec<Scored>> {
-    let &Asked { prompts, chosen, group_size, seed, step } = asked;
+    let &Asked { prompts, chosen, group_size, seed, step, version, may_be_old } = asked;
     let of: Vec<&RlPrompt> = chosen.iter().map(|&prompt| &prompts[prompt]).collect();
-    let sampled = partners.sampler.sample(decoder, &of, group_size, seed);
+    let sampled = partners.sampler.sample(decoder, &of, group_size, Draw { seed, version, may_be_old });
     let completions = sampled.map_err(|source| Error::Sampler { step, source })?;
     check_completions(config, &completions, (chosen.len(), group_size), step)?;
     let groups: Vec<Group<'_>> = chosen

@@ -41,7 +41,7 @@ pub use objective::{
     Aggregation, Correction, CorrectionLevel, CorrectionMode, Denominators, Divergence, Name, Objective, PolicyLoss,
     Ratio, Sequence, Surrogate, Totals, policy_loss,
 };
-pub use rollout::{Failure, Group, Notes, Partners, RlPrompt, Sampler, Score, Scorer};
+pub use rollout::{Draw, Failure, Group, Notes, Partners, RlPrompt, Sampler, Score, Scorer};
 
 use crate::error::{Error, Result};
 use crate::learner::Place;
@@ -49,7 +49,7 @@ use crate::metrics::{Clock, Control, StartInfo};
 use crate::run::{Job, Report, Run, Settings};
 use crate::seeds::{Purpose, split_seed};
 use alarms::History;
-use collect::Asked;
+use collect::{Asked, Next};
 use drawer::{Drawer, Seen};
 use records::Dumps;
 use reference::Reference;
@@ -220,6 +220,8 @@ impl Training<'_, '_> {
     fn read(&mut self, run: &Run) -> Result<()> {
         let Source::Sampled { partners, ahead } = &mut self.source else { return Ok(()) };
         let Some(folder) = &run.from else { return Ok(()) };
+        let resumed = partners.sampler.resume(folder);
+        resumed.map_err(|source| Error::Sampler { step: run.state.step + 1, source })?;
         *ahead = kept::read(folder, self.config, self.prompts, &mut self.drawer)?;
         if let Some(rollouts) = ahead.take_if(|ahead| !ahead.is_available(self.config)) {
             let step = run.state.step + 1;
@@ -229,12 +231,15 @@ impl Training<'_, '_> {
     }
 
     fn save(&self, run: &mut Run, control: &mut Control<'_>) -> Result<()> {
-        let ahead = match &self.source {
-            Source::Sampled { ahead, .. } => ahead.as_ref(),
-            Source::Replayed(_) => None,
-        };
-        let step = run.state.step + 1;
-        run.save_with(control, &|folder| kept::write(folder, step, self.prompts, ahead, &self.drawer))
+        let version = run.state.step;
+        let step = version + 1;
+        run.save_with(control, &|folder| {
+            let Source::Sampled { partners, ahead } = &self.source else {
+                return kept::write(folder, step, self.prompts, None, &self.drawer);
+            };
+            kept::write(folder, step, self.prompts, ahead.as_ref(), &self.drawer)?;
+            partners.sampler.save(version, folder).map_err(|source| Error::Sampler { step, source })
+        })
     }
 
     fn step(&mut self, run: &mut Run, history: &mut History) -> Result<RlStepMetrics> {
@@ -251,7 +256,8 @@ impl Training<'_, '_> {
             return Err(error);
         }
         metrics.reference_reset = reference_reset;
-        self.train_beside(run, rollouts, (step, run.state.cursor + drawn), &mut metrics)?;
+        let next = Next { step, cursor: run.state.cursor + drawn, version: run.state.step };
+        self.train_beside(run, rollouts, next, &mut metrics)?;
         run.state.step = step;
         run.state.cursor += drawn;
         run.state.tokens += metrics.tokens;
@@ -267,12 +273,14 @@ impl Training<'_, '_> {
 
     /// The step's rollouts: those that wait, or new ones, or another run's.
     fn rollouts(&mut self, run: &Run) -> Result<Rollouts> {
-        let (config, prompts, place) = (self.config, self.prompts, (run.state.step, run.state.cursor));
+        let (config, prompts) = (self.config, self.prompts);
+        let (step, cursor) = (run.state.step, run.state.cursor);
+        let next = Next { step, cursor, version: step };
         let rollouts = match &mut self.source {
             Source::Replayed(dumps) => dumps.read(run.state.step, config, prompts)?,
             Source::Sampled { partners, ahead } => match ahead.take() {
                 Some(rollouts) => rollouts,
-                None => collect::collect(config, run.learner.decoder(), prompts, place, &mut self.drawer, partners)?,
+                None => collect::collect(config, run.learner.decoder(), prompts, next, &mut self.drawer, partners)?,
             },
         };
         match rollouts.staleness {
@@ -292,14 +300,14 @@ impl Training<'_, '_> {
         &mut self,
         run: &mut Run,
         rollouts: Rollouts,
-        next: (u64, u64),
+        next: Next,
         metrics: &mut RlStepMetrics,
     ) -> Result<()> {
         let config = self.config.for_staleness(rollouts.staleness);
         let train =
             Train { config: &config, prompts: self.prompts, reference: self.reference.decoder(), out: &self.out };
         let (partners, ahead) = match &mut self.source {
-            Source::Sampled { partners, ahead } if config.ahead && next.0 < config.steps => (partners, ahead),
+            Source::Sampled { partners, ahead } if config.ahead && next.step < config.steps => (partners, ahead),
             _ => return train.step(run, rollouts, metrics),
         };
         // Later updates make new tensors: the copy stays as it is.
@@ -343,6 +351,8 @@ impl Training<'_, '_> {
             group_size: validation.completions,
             seed: split_seed(self.config.seed, Purpose::HeldOut, 1),
             step: run.state.step.max(1),
+            version: run.state.step,
+            may_be_old: false,
         };
         let scored = collect::sample_and_score(self.config, run.learner.decoder(), &asked, partners)?;
         // They are no part of what is said about the step.

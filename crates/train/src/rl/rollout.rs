@@ -1,5 +1,7 @@
 //! Rollouts: prompts, completions and scores on token ids, and the two traits behind which text lives.
 
+use std::path::Path;
+
 use worldloom_model::Decoder;
 use worldloom_model::generate::Completion;
 use worldloom_schema::RolloutOutcome;
@@ -81,17 +83,39 @@ impl Score {
     }
 }
 
+/// What a batch of completions is drawn with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Draw {
+    /// Seed of the batch.
+    pub seed: u64,
+    /// Steps that made the weights: under the same number they are the same.
+    pub version: u64,
+    /// Whether older weights will do. A measurement wants these.
+    pub may_be_old: bool,
+}
+
 /// Samples completions from the policy.
 pub trait Sampler: Send {
     /// `group_size` completions of each prompt, in the order of the prompts. The random stream of a completion is a
-    /// function of `seed`, the prompt's place in the list and the number of the completion, and of nothing else.
+    /// function of the draw's seed, the prompt's place in the list and the number of the completion, and of nothing else.
     fn sample(
         &mut self,
         decoder: &Decoder,
         prompts: &[&RlPrompt],
         group_size: usize,
-        seed: u64,
+        draw: Draw,
     ) -> Result<Vec<Vec<Completion>>, Failure>;
+
+    /// Writes into a checkpoint's folder what later answers depend on beside their arguments, after so many steps.
+    /// Default: nothing.
+    fn save(&self, _version: u64, _folder: &Path) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Takes it up again from the checkpoint that a run goes on from.
+    fn resume(&mut self, _folder: &Path) -> Result<(), Failure> {
+        Ok(())
+    }
 
     /// Batches of rollouts that the weights of the last answer were older than those it was given. Default: 0.
     fn staleness(&self) -> u64 {

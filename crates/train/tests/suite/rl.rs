@@ -7,7 +7,8 @@ use worldloom_model::generate::{Generator, Request, Sampling};
 use worldloom_model::{Decoder, Precision};
 use worldloom_schema::{Rollout, RolloutOutcome};
 use worldloom_train::rl::{
-    Completion, Failure, Group, Objective, Overlong, Ratio, RlConfig, RlPrompt, RlStepMetrics, Sampler, Score, Scorer,
+    Completion, Draw, Failure, Group, Objective, Overlong, Ratio, RlConfig, RlPrompt, RlStepMetrics, Sampler, Score,
+    Scorer,
 };
 use worldloom_train::{Error, Purpose, split_seed};
 
@@ -360,12 +361,12 @@ impl Sampler for EngineSampler {
         decoder: &Decoder,
         prompts: &[&RlPrompt],
         group_size: usize,
-        seed: u64,
+        draw: Draw,
     ) -> Result<Vec<Vec<Completion>>, Failure> {
         let request = |(slot, prompt): (usize, &&RlPrompt)| Request {
             prompt: prompt.tokens.clone(),
             num_completions: group_size,
-            seed: split_seed(seed, Purpose::Sampling, slot as u64),
+            seed: split_seed(draw.seed, Purpose::Sampling, slot as u64),
             sampling: Sampling::plain(LONGEST, self.temperature, vec![STOP]),
         };
         let requests: Vec<Request> = prompts.iter().enumerate().map(request).collect();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use worldloom_model::Decoder;
 use worldloom_schema::Rollout;
 use worldloom_train::rl::{
-    self, Completion, Correction, CorrectionLevel, CorrectionMode, Failure, Objective, RlConfig, RlPrompt,
+    self, Completion, Correction, CorrectionLevel, CorrectionMode, Draw, Failure, Objective, RlConfig, RlPrompt,
     RlStepMetrics, Sampler,
 };
 use worldloom_train::{Control, Error, Job, OptimizerConfig};
@@ -138,9 +138,9 @@ impl Sampler for Stale {
         decoder: &Decoder,
         prompts: &[&RlPrompt],
         group_size: usize,
-        seed: u64,
+        draw: Draw,
     ) -> Result<Vec<Vec<Completion>>, Failure> {
-        self.0.sample(decoder, prompts, group_size, seed)
+        self.0.sample(decoder, prompts, group_size, draw)
     }
 
     fn staleness(&self) -> u64 {

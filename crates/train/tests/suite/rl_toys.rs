@@ -7,8 +7,8 @@ use burn::module::Module;
 use worldloom_model::{Decoder, Layout, LoraConfig, Precision, token_tensor};
 use worldloom_schema::{Rollout, read_table};
 use worldloom_train::rl::{
-    self, Completion, Failure, Group, Normalisation, Objective, Overlong, Partners, PassRates, RlConfig, RlPrompt,
-    RlStepMetrics, RlValidation, Sampler, Score, Scorer,
+    self, Completion, Draw, Failure, Group, Normalisation, Objective, Overlong, Partners, PassRates, RlConfig,
+    RlPrompt, RlStepMetrics, RlValidation, Sampler, Score, Scorer,
 };
 use worldloom_train::{
     CheckpointConfig, Control, Error, Job, Observer, OptimizerConfig, Purpose, Report, Schedule, Shape, split_seed,
@@ -72,9 +72,9 @@ impl Sampler for ToySampler {
         decoder: &Decoder,
         prompts: &[&RlPrompt],
         group_size: usize,
-        seed: u64,
+        draw: Draw,
     ) -> Result<Vec<Vec<Completion>>, Failure> {
-        let stream = |slot: usize, number: usize| split_seed(seed, Purpose::Mask, (slot * 1000 + number) as u64);
+        let stream = |slot: usize, number: usize| split_seed(draw.seed, Purpose::Mask, (slot * 1000 + number) as u64);
         let group = |(slot, prompt): (usize, &&RlPrompt)| {
             (0..group_size).map(|number| self.complete(decoder, &prompt.tokens, stream(slot, number))).collect()
         };

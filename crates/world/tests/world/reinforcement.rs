@@ -142,7 +142,8 @@ fn the_sampler_follows_the_weights_and_the_seed() {
     let (first, config) = workplace.decoder(1, 2048);
     let (second, _) = workplace.decoder(2, 2048);
     let mut sampler = GeneratorSampler::new(config, 8, 1.0, renderer.tokenizer().stop_tokens());
-    let mut sample = |decoder: &Decoder, seed| sampler.sample(decoder, &asked, 3, seed).unwrap();
+    let draw = |seed| rl::Draw { seed, version: 0, may_be_old: true };
+    let mut sample = |decoder: &Decoder, seed| sampler.sample(decoder, &asked, 3, draw(seed)).unwrap();
     let groups = sample(&first, 9);
     assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [3; 4]);
     assert!(groups.iter().flatten().all(|c| c.tokens.len() == c.log_probs.len() && c.tokens.len() <= 8));

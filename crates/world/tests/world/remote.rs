@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use worldloom_judge::BuiltinJudge;
@@ -57,56 +57,137 @@ fn serve(seen: &Seen, folder: &Mutex<Option<PathBuf>>, spoil: &str) -> Answer {
     Answer::json(&json!({"choices": choices, "usage": {"prompt_tokens": 1, "completion_tokens": 1}}))
 }
 
-struct Kept(Vec<RlStepMetrics>);
+struct Kept<'a> {
+    steps: Vec<RlStepMetrics>,
+    stop_after: Option<u64>,
+    stop: &'a AtomicBool,
+}
 
-impl Observer for Kept {
+impl Observer for Kept<'_> {
     fn on_rl_step(&mut self, metrics: &RlStepMetrics) {
-        self.0.push(metrics.clone());
+        self.steps.push(metrics.clone());
+        if self.stop_after == Some(metrics.step) {
+            self.stop.store(true, Ordering::Relaxed);
+        }
     }
 }
 
-/// Two steps of RL; what each told, and the paths the server was asked for.
-fn train(spoil: &'static str) -> (Result<Vec<RlStepMetrics>, String>, Vec<String>) {
-    let workplace = Workplace::new();
+fn rl_config(changes: Value) -> RlConfig {
+    let mut config = json!({
+        "steps": 2, "prompts_per_step": 2, "group_size": 3, "mini_batches": 1, "rows_per_micro_batch": 2,
+        "max_completion_tokens": 8, "temperature": 0.8, "seed": 5, "normalisation": "group", "truth_nll": 0.1,
+        "optimizer": {"learning_rate": 1e-2, "weight_decay": 0.0, "clip_norm": 1.0},
+        "schedule": {"shape": "constant", "warmup_steps": 0}, "checkpoints": {"every": 1, "keep": 1},
+        "max_fault_share_at_start": 1.0,
+    });
+    for (name, value) in changes.as_object().unwrap() {
+        config[name] = value.clone();
+    }
+    serde_json::from_value(config).unwrap()
+}
+
+/// What each step of a call told, and the paths that its server was asked for.
+type Told = (Result<Vec<RlStepMetrics>, String>, Vec<String>);
+
+/// RL in the workplace's `rl`, up to a step or to its end, with a server that was just started and has no weights; `every`
+/// so many steps it is given new ones.
+fn train_in(
+    workplace: &Workplace,
+    config: &RlConfig,
+    every: u64,
+    stop_after: Option<u64>,
+    spoil: &'static str,
+) -> Told {
     let renderer = workplace.renderer();
     let folder = Mutex::new(None);
     let server = Server::start(move |seen| serve(seen, &folder, spoil)).unwrap();
     let (prompts, taken) = select_prompts(prompts(&renderer), &several()).unwrap();
     assert!(taken.taken == 4 && taken.several_turns == 1 && taken.prefix_overlap > 0.3, "{taken:?}");
     let device = device().autodiff();
-    let (decoder, config) = worldloom_model::load(&workplace.model("start", 1, 2048), &device).unwrap();
-    let rl_config: RlConfig = serde_json::from_value(json!({
-        "steps": 2, "prompts_per_step": 2, "group_size": 3, "mini_batches": 1, "rows_per_micro_batch": 2,
-        "max_completion_tokens": 8, "temperature": 0.8, "seed": 5, "normalisation": "group", "truth_nll": 0.1,
-        "optimizer": {"learning_rate": 1e-2, "weight_decay": 0.0, "clip_norm": 1.0},
-        "schedule": {"shape": "constant", "warmup_steps": 0}, "checkpoints": {"every": 1, "keep": 1},
-        "max_fault_share_at_start": 1.0,
-    }))
-    .unwrap();
+    let start = workplace.path("start");
+    if !start.exists() {
+        workplace.model("start", 1, 2048);
+    }
+    let (decoder, model) = worldloom_model::load(&start, &device).unwrap();
     let remote: RemoteConfig = serde_json::from_value(json!({
         "endpoint": server.config("policy"),
-        "reload": {"path": "/update_weights_from_disk", "field": "model_path"},
+        "reload": {"path": "/update_weights_from_disk", "field": "model_path", "every": every},
     }))
     .unwrap();
     let endpoint = BlockingEndpoint::new(Endpoint::new(remote.endpoint.clone(), None).unwrap()).unwrap();
     let sampling = (8, 0.8, renderer.tokenizer().stop_tokens());
     let mut sampler =
-        RemoteSampler::new(remote, endpoint, config.clone(), &workplace.path("handed-over"), sampling).unwrap();
+        RemoteSampler::new(remote, endpoint, model.clone(), &workplace.path("handed-over"), sampling).unwrap();
     let mut ids = rl_prompts(&prompts);
     assert_eq!(add_truths(&mut ids, &prompts, &renderer, 200).unwrap(), 0);
     let scorer = serde_json::from_value(json!({"rule": "next_state"})).unwrap();
     let mut scorer = JudgeScorer::new(scorer, renderer, Box::new(BuiltinJudge), prompts).unwrap();
     let mut partners = rl::Partners { sampler: &mut sampler, scorer: &mut scorer };
-    let (out, stop, mut kept) = (workplace.path("rl"), AtomicBool::new(false), Kept(Vec::new()));
+    let (out, stop) = (workplace.path("rl"), AtomicBool::new(false));
+    let mut kept = Kept { steps: Vec::new(), stop_after, stop: &stop };
     let mut control = Control { observer: &mut kept, stop: &stop };
-    let job = Job { decoder, model: config, out: &out, device: &device };
-    let outcome = rl::run(&rl_config, job, &ids, &mut partners, &mut control);
+    let job = Job { decoder, model, out: &out, device: &device };
+    let outcome = rl::run(config, job, &ids, &mut partners, &mut control);
     let chain = |error: worldloom_train::Error| {
         let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
         format!("{error}{cause}")
     };
     let paths = server.seen().iter().map(|seen| seen.path.clone()).collect();
-    (outcome.map(|_| kept.0).map_err(chain), paths)
+    (outcome.map(|_| kept.steps).map_err(chain), paths)
+}
+
+/// Two steps of RL.
+fn train(spoil: &'static str) -> Told {
+    train_in(&Workplace::new(), &rl_config(json!({})), 1, None, spoil)
+}
+
+fn num_reloads(paths: &[String]) -> usize {
+    paths.iter().filter(|path| *path == "/update_weights_from_disk").count()
+}
+
+/// What a run leaves: weights, figures without the clock, and the rollouts of each step.
+fn left(workplace: &Workplace, steps: u64) -> (Vec<u8>, Vec<Value>, Vec<Vec<u8>>) {
+    let out = workplace.path("rl");
+    let figures = fs_err::read_to_string(out.join("metrics.jsonl")).unwrap();
+    let without_clock = |line: &str| {
+        let mut line: Value = serde_json::from_str(line).unwrap();
+        line.as_object_mut().unwrap().remove("clock");
+        line
+    };
+    let rollouts = (1..=steps).map(|step| fs_err::read(out.join(format!("rollouts/step-{step:06}.parquet"))).unwrap());
+    let weights = fs_err::read(out.join("model/model.safetensors")).unwrap();
+    (weights, figures.lines().map(without_clock).collect(), rollouts.collect())
+}
+
+#[test]
+fn a_run_with_a_server_goes_on_as_if_neither_had_been_away() {
+    let validation = json!({"every": 3, "held_out_prompts": 1});
+    for changes in [
+        json!({"steps": 5}),
+        json!({"steps": 5, "ahead": true, "max_staleness": 2}),
+        json!({"steps": 5, "validation": validation}),
+    ] {
+        let config = rl_config(changes);
+        let straight = Workplace::new();
+        let (steps, paths) = train_in(&straight, &config, 2, None, "nothing");
+        let staleness: Vec<Option<u64>> = steps.unwrap().iter().map(|step| step.staleness).collect();
+        let expected: [u64; 5] = match (config.ahead, config.validation.is_some()) {
+            // Sampled with the weights that the step before starts from: 0, 0, 1, 2, 3, of which 0 and 2 are given.
+            (true, _) => [0, 1, 2, 1, 2],
+            // Measured after step 3, with its weights: the batch of step 4 is theirs, too.
+            (_, true) => [0, 1, 0, 0, 0],
+            _ => [0, 1, 0, 1, 0],
+        };
+        assert_eq!(staleness, expected.map(Some));
+        let before = num_reloads(&paths);
+        for at in 1..5 {
+            let stopped = Workplace::new();
+            train_in(&stopped, &config, 2, Some(at), "nothing").0.unwrap();
+            let (_, paths) = train_in(&stopped, &config, 2, None, "nothing");
+            assert!(num_reloads(&paths) <= before);
+            assert_eq!(left(&stopped, 5), left(&straight, 5), "stopped after step {at}");
+        }
+    }
 }
 
 fn several() -> PromptConfig {
@@ -120,8 +201,7 @@ fn a_server_that_loads_what_it_is_handed_samples_the_policy_itself() {
     assert_eq!(steps.len(), 2);
     // The weights move between the steps: log-probs of the first weights would be refused in the second.
     assert!(steps.iter().all(|step| step.sampler_gap <= 1e-4 && step.truth_nll > 0.0), "{steps:?}");
-    let reloads = paths.iter().filter(|path| *path == "/update_weights_from_disk").count();
-    assert_eq!((reloads, paths.len()), (2, 2 + 2 * 2));
+    assert_eq!((num_reloads(&paths), paths.len()), (2, 2 + 2 * 2));
 }
 
 #[test]
@@ -154,7 +234,16 @@ fn truncated_sampling_is_refused() {
     let server = Server::start(|_| Answer::HangUp).unwrap();
     let workplace = Workplace::new();
     let (_, model) = workplace.decoder(1, 64);
-    for extra in [json!({"top_p": 0.9}), json!({"top_k": 20}), json!({"min_p": 0.1})] {
+    for extra in [
+        json!({"top_p": 0.9}),
+        json!({"top_k": 20}),
+        json!({"top_k": 1}),
+        json!({"min_p": 0.1}),
+        json!({"temperature": 0.0}),
+        json!({"repetition_penalty": 1.1}),
+        json!({"logit_bias": {"5": -100}}),
+        json!({"use_beam_search": true}),
+    ] {
         let remote: RemoteConfig =
             serde_json::from_value(json!({"endpoint": server.config("m"), "extra": extra})).unwrap();
         let endpoint = BlockingEndpoint::new(Endpoint::new(remote.endpoint.clone(), None).unwrap()).unwrap();
