@@ -67,7 +67,7 @@ fn limited_by_effect(before: &Parts, truth: &Cut<'_>, prediction: &Cut<'_>, scor
         return scores;
     }
     let kept = |other: &Parts| shared(&other.all, &prediction.parts.all);
-    let is_old = kept(before) > kept(&truth.parts) + NEARER;
+    let is_old = found.is_empty() || kept(before) > kept(&truth.parts) + NEARER;
     Scores {
         factuality: scores.factuality.min(Score(2)),
         consistency: scores.consistency.min(if is_old { Score(2) } else { Score::MAX }),
