@@ -14,7 +14,7 @@ use super::content::random_word;
 use super::episode::TurnClass;
 use super::groups::Group;
 use super::note::{Memory, Need};
-use super::policy::{self, FAILURE_SHARE, Step};
+use super::policy::{self, FAILURE_SHARE, Situation, Step};
 use super::world::Snapshot;
 
 /// What a suite of episodes asks for.
@@ -104,14 +104,16 @@ impl Script {
         used: &[String],
         random: &mut ChaCha8Rng,
     ) -> Step {
+        let situation = Situation { world, memory: &*memory, used };
         match self {
-            Script::Plain => policy::next_step(world, memory, group, FAILURE_SHARE, used, random),
-            Script::Error => policy::next_step(world, memory, group, 1.0, used, random),
-            Script::Control(condition) => condition.step(world, memory, used, random),
+            Script::Plain => policy::next_step(situation, group, FAILURE_SHARE, random),
+            Script::Error => policy::next_step(situation, group, 1.0, random),
+            Script::Control(condition) => condition.step(situation, random),
             Script::Long(fact) if index == 0 => fact.set(),
             Script::Long(fact) if index == fact.distance + 1 => fact.read(memory),
             Script::Long(fact) => {
-                policy::next_step(&world.without(&fact.path()), memory, group, FAILURE_SHARE, used, random)
+                let world = world.without(&fact.path());
+                policy::next_step(Situation { world: &world, ..situation }, group, FAILURE_SHARE, random)
             }
         }
     }

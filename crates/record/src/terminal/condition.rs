@@ -4,9 +4,7 @@ use std::sync::LazyLock;
 
 use rand_chacha::ChaCha8Rng;
 
-use super::note::Memory;
-use super::policy::{self, Step};
-use super::world::Snapshot;
+use super::policy::{self, Situation, Step};
 
 /// Makes files and a folder before the condition holds.
 pub(crate) const FURNISHING: &str = "mkdir @nd; printf @body > @nf; printf @body > @nf2; printf @body > @nd/@w.txt";
@@ -28,10 +26,10 @@ pub(crate) struct Condition {
 
 impl Condition {
     /// The next command under it.
-    pub(crate) fn step(&self, world: &Snapshot, memory: &Memory, used: &[String], random: &mut ChaCha8Rng) -> Step {
+    pub(crate) fn step(&self, situation: Situation<'_>, random: &mut ChaCha8Rng) -> Step {
         let at = CONDITIONS.iter().position(|condition| condition.name == self.name);
         let forms = &FORMS[at.expect("conditions are those of the list")];
-        policy::next_of(self.name, forms, world, memory, used, random)
+        policy::next_of(self.name, forms, situation, random)
     }
 }
 

@@ -36,49 +36,47 @@ pub(crate) struct Step {
     pub(crate) new_function: Option<(String, String)>,
 }
 
-/// The next command of an episode, different from those in `used`; `failure_share` of them are meant to fail.
-pub(crate) fn next_step(
-    world: &Snapshot,
-    memory: &Memory,
-    group: &Group,
-    failure_share: f64,
-    used: &[String],
-    random: &mut ChaCha8Rng,
-) -> Step {
-    let needs_files = world.iter().filter(|(_, entry)| slots::is_workable(entry)).count() < MIN_TEXT_FILES;
+/// What a command is chosen in.
+#[derive(Clone, Copy)]
+pub(crate) struct Situation<'a> {
+    pub(crate) world: &'a Snapshot,
+    pub(crate) memory: &'a Memory,
+    /// Commands that were chosen before.
+    pub(crate) used: &'a [String],
+}
+
+/// The next command of an episode, different from those before; `failure_share` of them are meant to fail.
+pub(crate) fn next_step(situation: Situation<'_>, group: &Group, failure_share: f64, random: &mut ChaCha8Rng) -> Step {
+    let needs_files = situation.world.iter().filter(|(_, entry)| slots::is_workable(entry)).count() < MIN_TEXT_FILES;
     if !needs_files && !random.random_bool(SETUP_SHARE) {
         for _ in 0..MAX_TRIES {
             let Some(family) = group.families.choose(random) else { break };
             let forms = forms_of(family);
             let side = if random.random_bool(failure_share) { &forms.fails } else { &forms.works };
-            if let Some(step) = try_form(family.name, side, world, memory, used, random) {
+            if let Some(step) = try_form(family.name, side, situation, random) {
                 return step;
             }
         }
     }
-    next_of(SETUP.name, &SETUP_FORMS.works, world, memory, used, random)
+    next_of(SETUP.name, &SETUP_FORMS.works, situation, random)
 }
 
 /// The next command by these forms, `ls` where none of them fits.
 pub(crate) fn next_of(
     family: &'static str,
     forms: &[(f64, &'static str)],
-    world: &Snapshot,
-    memory: &Memory,
-    used: &[String],
+    situation: Situation<'_>,
     random: &mut ChaCha8Rng,
 ) -> Step {
-    let step = (0..MAX_TRIES).find_map(|_| try_form(family, forms, world, memory, used, random));
-    let listing = || Need::Listing { path: world.cwd.clone(), mode: false, bytes: false };
+    let step = (0..MAX_TRIES).find_map(|_| try_form(family, forms, situation, random));
+    let listing = || Need::Listing { path: situation.world.cwd.clone(), mode: false, bytes: false };
     step.unwrap_or_else(|| written("ls".to_owned(), "list", vec![listing()]))
 }
 
 fn try_form(
     family: &'static str,
     forms: &[(f64, &'static str)],
-    world: &Snapshot,
-    memory: &Memory,
-    used: &[String],
+    Situation { world, memory, used }: Situation<'_>,
     random: &mut ChaCha8Rng,
 ) -> Option<Step> {
     let (_, form) = forms.choose_weighted(random, |(weight, _)| *weight).ok()?;
