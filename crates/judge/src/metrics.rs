@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::extract::{Extraction, Fault};
-use crate::rubric::{Judge, JudgeContext, JudgeOutcome, Scores};
+use crate::rubric::{Judge, JudgeContext, Scores};
 use crate::text::{exact_match, line_f1, normalised_match};
 
 /// The figures of one prediction.
@@ -39,10 +39,7 @@ pub fn measure(judge: &dyn Judge, context: &JudgeContext<'_>, truth: &str, extra
             };
         }
     };
-    let scores = match judge.score(context, truth, prediction) {
-        JudgeOutcome::Scored(scores) => Some(scores),
-        JudgeOutcome::Unparseable | JudgeOutcome::Refused | JudgeOutcome::Unavailable => None,
-    };
+    let scores = judge.score(context, truth, prediction).scores();
     Metrics {
         exact: exact_match(truth, prediction),
         normalised: normalised_match(truth, prediction),

@@ -5,18 +5,19 @@
 //! fault has R = 0 and stays in the group's statistics. A judge without an answer gives no reward at all: the
 //! published arithmetic counts that as 0, we do not, since it would look like the worst of answers.
 
-use std::cmp::Ordering;
+mod named;
+mod verdict;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use named::JudgeSaid;
+pub use named::NamedReward;
+pub use verdict::{Unavailable, Verdict, judge_completion, judge_extraction};
+
 use crate::error::{Error, Result};
-use crate::extract::{Extraction, Fault, extract};
-use crate::guard::Hack;
-use crate::next_state::change_f1_of;
-use crate::rubric::{Dimension, Judge, JudgeContext, JudgeOutcome, JudgeQuery, Scores};
-use crate::rule::Rule;
-use crate::text::{exact_match, line_f1, normalised_match};
+use crate::rubric::{Dimension, JudgeQuery, Scores};
 
 const FULL_REWARD: f64 = 25.0;
 
@@ -30,101 +31,6 @@ pub enum Mixing {
     /// The data: a share of `rule_weight` of the prompts, drawn by their id, is rewarded by the rule alone where there
     /// is one, the others by the rubric alone.
     Data,
-}
-
-/// A further reward, from 0 to 25, by its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum NamedReward {
-    /// Equal byte for byte.
-    Exact,
-    /// Equal after normalising and masking.
-    Normalised,
-    /// F1 over lines.
-    LineF1,
-    /// F1 over what changed since the last observation, in units of the truth's form.
-    ChangeF1,
-    /// Length of the shorter over that of the longer, prediction against truth.
-    LengthRatio,
-    /// Whether the prediction is nearer to the truth than that of the policy as training began: 25 where it is, 12.5 where
-    /// neither is, 0 where it is farther. The published form is binary; it was slow and noisy there.
-    ReferencePairwise,
-    /// Whether the judge, without the truth, says that the prediction could be real. Barely converged as published: it is
-    /// here for ablation.
-    Turing,
-    /// One dimension of the rubric, five times over.
-    Format,
-    /// The same.
-    Factuality,
-    /// The same.
-    Consistency,
-    /// The same.
-    Realism,
-    /// The same.
-    Quality,
-}
-
-impl NamedReward {
-    /// The name as it is logged.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            NamedReward::Exact => "reward_exact",
-            NamedReward::Normalised => "reward_normalised",
-            NamedReward::LineF1 => "reward_line_f1",
-            NamedReward::ChangeF1 => "reward_change_f1",
-            NamedReward::LengthRatio => "reward_length_ratio",
-            NamedReward::ReferencePairwise => "reward_reference_pairwise",
-            NamedReward::Turing => "reward_turing",
-            NamedReward::Format => "reward_format",
-            NamedReward::Factuality => "reward_factuality",
-            NamedReward::Consistency => "reward_consistency",
-            NamedReward::Realism => "reward_realism",
-            NamedReward::Quality => "reward_quality",
-        }
-    }
-
-    /// Its value; none where it needs scores or an answer and there are none.
-    fn value(self, query: &JudgeQuery<'_>, said: &JudgeSaid) -> Option<f64> {
-        let JudgeQuery { truth, prediction, .. } = query;
-        let of = |is: bool| Some(if is { FULL_REWARD } else { 0.0 });
-        let dimension = |dimension| said.scores.map(|scores| 5.0 * scores.get(dimension).value());
-        match self {
-            NamedReward::Exact => of(exact_match(truth, prediction)),
-            NamedReward::Normalised => of(normalised_match(truth, prediction)),
-            NamedReward::LineF1 => Some(FULL_REWARD * line_f1(truth, prediction).f1),
-            NamedReward::ChangeF1 => Some(FULL_REWARD * change_f1_of(query)),
-            NamedReward::LengthRatio => {
-                let (one, other) = (truth.chars().count().max(1) as f64, prediction.chars().count().max(1) as f64);
-                Some(FULL_REWARD * one.min(other) / one.max(other))
-            }
-            NamedReward::ReferencePairwise => said.against_reference.map(|order| match order {
-                Ordering::Greater => FULL_REWARD,
-                Ordering::Equal => FULL_REWARD / 2.0,
-                Ordering::Less => 0.0,
-            }),
-            NamedReward::Turing => said.could_be_real.and_then(of),
-            NamedReward::Format => dimension(Dimension::Format),
-            NamedReward::Factuality => dimension(Dimension::Factuality),
-            NamedReward::Consistency => dimension(Dimension::Consistency),
-            NamedReward::Realism => dimension(Dimension::Realism),
-            NamedReward::Quality => dimension(Dimension::Quality),
-        }
-    }
-}
-
-/// What judges said of a prediction.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct JudgeSaid {
-    pub(crate) scores: Option<Scores>,
-    /// Whether it is nearer to the truth than the reference's prediction.
-    pub(crate) against_reference: Option<Ordering>,
-    pub(crate) could_be_real: Option<bool>,
-}
-
-impl JudgeSaid {
-    /// Of a prediction that is given the least.
-    pub(crate) const LEAST: JudgeSaid =
-        JudgeSaid { scores: Some(Scores::LEAST), against_reference: Some(Ordering::Less), could_be_real: Some(false) };
 }
 
 /// How rubric, rule and further rewards become one number.
@@ -261,99 +167,16 @@ impl RewardParts {
     }
 }
 
-/// Why a judge gave no scores. None of it is the policy's doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Unavailable {
-    /// It answered, but not with five scores.
-    Unparseable,
-    /// It would not judge.
-    Refused,
-    /// It did not answer.
-    NoAnswer,
-}
-
-impl Unavailable {
-    /// The reason in an outcome without scores.
-    pub(crate) fn of(outcome: JudgeOutcome) -> Self {
-        match outcome {
-            JudgeOutcome::Unparseable => Unavailable::Unparseable,
-            JudgeOutcome::Refused => Unavailable::Refused,
-            JudgeOutcome::Unavailable | JudgeOutcome::Scored(_) => Unavailable::NoAnswer,
-        }
-    }
-
-    /// The name as it is logged.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Unavailable::Unparseable => "unparseable",
-            Unavailable::Refused => "refused",
-            Unavailable::NoAnswer => "no_answer",
-        }
-    }
-}
-
-/// What a completion earns.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Verdict {
-    /// A reward.
-    Scored(RewardParts),
-    /// Reward 0, inside the group's statistics, and counted.
-    Fault(Fault),
-    /// The same, for a prediction that speaks to the judge ([`Hack::is_fault`]).
-    Hack(Hack),
-    /// No reward: the sample leaves the statistics.
-    Unavailable(Unavailable),
-}
-
-impl Verdict {
-    /// The reward as the group's statistics take it: 0 for a fault, none where nobody judged.
-    pub fn reward(&self) -> Option<f64> {
-        match self {
-            Verdict::Scored(parts) => Some(parts.reward),
-            Verdict::Fault(_) | Verdict::Hack(_) => Some(0.0),
-            Verdict::Unavailable(_) => None,
-        }
-    }
-}
-
-/// Extracts, judges and mixes; `stopped` as for [`extract`].
-pub fn judge_completion(
-    config: &RewardConfig,
-    judge: &dyn Judge,
-    rule: Rule,
-    context: &JudgeContext<'_>,
-    truth: &str,
-    completion: &str,
-    stopped: bool,
-) -> Verdict {
-    judge_extraction(config, judge, rule, context, truth, &extract(completion, stopped))
-}
-
-/// Judges and mixes what was extracted.
-pub fn judge_extraction(
-    config: &RewardConfig,
-    judge: &dyn Judge,
-    rule: Rule,
-    context: &JudgeContext<'_>,
-    truth: &str,
-    extraction: &Extraction,
-) -> Verdict {
-    let prediction = match extraction {
-        Extraction::Observation(prediction) => prediction,
-        Extraction::Fault(fault) => return Verdict::Fault(*fault),
-    };
-    match judge.score(context, truth, prediction) {
-        JudgeOutcome::Scored(scores) => Verdict::Scored(config.mix(scores, rule.matched(truth, prediction))),
-        outcome => Verdict::Unavailable(Unavailable::of(outcome)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::cmp::Ordering;
+
     use worldloom_schema::Domain;
 
     use super::*;
+    use crate::extract::Fault;
+    use crate::rubric::{Judge, JudgeContext, JudgeOutcome};
+    use crate::rule::Rule;
 
     struct Answers(JudgeOutcome);
 

@@ -237,6 +237,10 @@ pub enum JudgeOutcome {
     Refused,
     /// The judge did not answer.
     Unavailable,
+    /// Its server would not take the question.
+    Rejected,
+    /// Its answer could not be kept.
+    NotKept,
 }
 
 impl JudgeOutcome {
@@ -244,7 +248,7 @@ impl JudgeOutcome {
     pub fn scores(&self) -> Option<Scores> {
         match self {
             JudgeOutcome::Scored(scores) => Some(*scores),
-            JudgeOutcome::Unparseable | JudgeOutcome::Refused | JudgeOutcome::Unavailable => None,
+            _ => None,
         }
     }
 }

@@ -41,7 +41,7 @@ fn bad_answers() -> Vec<(Answer, Unavailable)> {
         (Answer::HangUp, Unavailable::NoAnswer),
         (Answer::error(429, "slow down"), Unavailable::NoAnswer),
         (Answer::error(500, "oops"), Unavailable::NoAnswer),
-        (Answer::error(401, "wrong key"), Unavailable::NoAnswer),
+        (Answer::error(401, "wrong key"), Unavailable::Rejected),
         (Answer::text(200, "{\"choices\": [{"), Unavailable::NoAnswer),
         (Answer::chat(""), Unavailable::NoAnswer),
         (Answer::chat("Looks right to me!"), Unavailable::Unparseable),
@@ -118,7 +118,7 @@ fn one_failing_sample_of_a_batch_leaves_the_others_and_equal_ones_are_asked_once
     let queries = ["fog", "poison", "fog", "dog"].map(query);
     let expected = JudgeOutcome::Scored(Scores::try_from([5, 4, 5, 5, 4]).unwrap());
     let outcomes = judge(&server, 1).score_all(&queries);
-    assert_eq!(outcomes, [expected, JudgeOutcome::Unavailable, expected, expected]);
+    assert_eq!(outcomes, [expected, JudgeOutcome::Rejected, expected, expected]);
     assert_eq!(server.seen().len(), 3);
 }
 

@@ -12,8 +12,8 @@ use rand_chacha::rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
 use worldloom_judge::asked::{Picked, pick_real};
 use worldloom_judge::{
-    Dimension, Interval, JudgeContext, JudgeOutcome, JudgeQuery, Scores, clustered_mean, clustered_statistic,
-    normalised_match, rank_agreement, rank_agreement_interval, told,
+    Dimension, Interval, JudgeContext, JudgeOutcome, JudgeQuery, Scores, Unavailable, clustered_mean,
+    clustered_statistic, normalised_match, rank_agreement, rank_agreement_interval, told,
 };
 use worldloom_schema::{TableReader, Trajectory};
 
@@ -336,11 +336,7 @@ fn pairs_of<'a>(names: &[&'a str]) -> Vec<(&'a str, &'a str)> {
 }
 
 fn reason(outcome: JudgeOutcome) -> &'static str {
-    match outcome {
-        JudgeOutcome::Unparseable => "unparseable",
-        JudgeOutcome::Refused => "refused",
-        JudgeOutcome::Unavailable | JudgeOutcome::Scored(_) => "no_answer",
-    }
+    Unavailable::of(outcome).as_str()
 }
 
 fn read_lines(path: &Path) -> Result<Vec<Line>> {

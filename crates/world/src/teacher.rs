@@ -192,7 +192,7 @@ fn of_said(said: Said) -> Reply {
     match said {
         Said::Text(content) => Reply::Said { reasoning: None, content },
         Said::Refused => Reply::Refused,
-        Said::Nothing => Reply::Cut,
+        Said::Nothing | Said::Rejected | Said::NotKept => Reply::Cut,
     }
 }
 

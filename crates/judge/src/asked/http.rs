@@ -29,7 +29,13 @@ impl Respondent for EndpointRespondent {
 }
 
 fn said(reply: Result<ChatReply, Failure>) -> Said {
-    let Some(choice) = reply.ok().and_then(|reply| reply.choices.into_iter().next()) else { return Said::Nothing };
+    let reply = match reply {
+        Ok(reply) => reply,
+        Err(Failure::Rejected { .. }) => return Said::Rejected,
+        Err(Failure::Keep { .. }) => return Said::NotKept,
+        Err(Failure::Unavailable { .. } | Failure::Malformed { .. }) => return Said::Nothing,
+    };
+    let Some(choice) = reply.choices.into_iter().next() else { return Said::Nothing };
     if choice.refusal.is_some() || choice.finish == Finish::ContentFilter {
         return Said::Refused;
     }

@@ -18,6 +18,10 @@ pub enum Said {
     Refused,
     /// Nothing: it could not be reached, or its answer was empty or cut.
     Nothing,
+    /// Its server would not take the question: a wrong key, an unknown model, a prompt that is too long.
+    Rejected,
+    /// Something that could not be put into the cache or the log.
+    NotKept,
 }
 
 /// Carries conversations to a model.
@@ -88,6 +92,8 @@ impl ModelJudge {
 fn outcome_of(said: Said) -> JudgeOutcome {
     match said {
         Said::Nothing => JudgeOutcome::Unavailable,
+        Said::Rejected => JudgeOutcome::Rejected,
+        Said::NotKept => JudgeOutcome::NotKept,
         Said::Refused => JudgeOutcome::Refused,
         Said::Text(text) => match read_scores(&text) {
             Reading::Scored(scores) => JudgeOutcome::Scored(scores),

@@ -217,7 +217,7 @@ fn builtin(row: &BenchRow, prediction: &str) -> Result<Evaluation, String> {
             strengths: Vec::new(),
             weaknesses: Vec::new(),
         }),
-        JudgeOutcome::Unparseable | JudgeOutcome::Refused | JudgeOutcome::Unavailable => Err("no scores".into()),
+        _ => Err("no scores".into()),
     }
 }
 
