@@ -18,8 +18,8 @@ test:
 
 # Every family's golden numbers, the optimizer, the stages and 300 steps on the first device of wgpu.
 test-wgpu:
-    WORLDLOOM_DEVICE_TESTS=all cargo test --release --features wgpu --test device
-    WORLDLOOM_DEVICE_TESTS=all cargo test --release --features wgpu --test program trains_on_a_device
+    WORLDLOOM_DEVICE_TESTS=all cargo test --release --test device
+    WORLDLOOM_DEVICE_TESTS=all cargo test --release --test program trains_on_a_device
 
 # The program for NVIDIA cards; without access to GitHub its LLVM comes from PyPI. No card is needed to build it.
 cuda-build:

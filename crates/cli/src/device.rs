@@ -74,14 +74,16 @@ impl BackEnd {
     }
 }
 
+/// Whether it is a graphics driver that computes on the CPU.
 #[cfg(feature = "wgpu")]
-fn is_software(device: &Device) -> bool {
+pub(crate) fn is_software(device: &Device) -> bool {
     use burn::backend::{CubeDevice, DispatchDevice, WgpuDeviceKind};
     matches!(device.as_dispatch(), DispatchDevice::Cube(CubeDevice::Wgpu(found)) if found.kind == WgpuDeviceKind::Cpu)
 }
 
+/// Whether it is a graphics driver that computes on the CPU.
 #[cfg(not(feature = "wgpu"))]
-fn is_software(_: &Device) -> bool {
+pub(crate) fn is_software(_: &Device) -> bool {
     false
 }
 

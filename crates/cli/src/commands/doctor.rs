@@ -13,7 +13,7 @@ use serde_json::Value;
 use worldloom_model::self_test;
 
 use super::parity::{self, Apart, apart_from_cpu};
-use crate::device::{BackEnd, Limits, Place, cpu};
+use crate::device::{BackEnd, Limits, Place, cpu, is_software};
 use crate::machine;
 use crate::pipeline::{Missing, Pipeline, plan};
 use crate::progress::{grouped, size};
@@ -70,6 +70,8 @@ struct Listed {
     largest_buffer: Option<u64>,
     workgroups: Option<u32>,
     holds_bf16: bool,
+    /// A graphics driver that computes on the CPU, minutes for what a card does in a second: tested only where it is named.
+    is_software: bool,
 }
 
 /// One operation on one device.
@@ -134,7 +136,11 @@ fn look(endpoints: Vec<Reached>, chosen: Option<Place>, parity: bool) -> Result<
         memory_total: machine::total_bytes(),
         memory_available: machine::available_bytes(),
         disk_free: machine::free_bytes(Path::new("."))?,
-        self_tests: devices.iter().flat_map(|(place, device)| tested(*place, device)).collect(),
+        self_tests: devices
+            .iter()
+            .filter(|(_, device)| chosen.is_some() || !is_software(device))
+            .flat_map(|(place, device)| tested(*place, device))
+            .collect(),
         parity: apart,
         endpoints,
         faults: Vec::new(),
@@ -154,10 +160,14 @@ fn others() -> impl Iterator<Item = (Place, Device)> {
 
 fn list_device(place: Place, device: &Device) -> Listed {
     let Limits { name, largest_buffer, workgroups, holds_bf16 } = Limits::of(device);
-    Listed { place: place.to_string(), name, largest_buffer, workgroups, holds_bf16 }
+    let is_software = is_software(device);
+    Listed { place: place.to_string(), name, largest_buffer, workgroups, holds_bf16, is_software }
 }
 
 fn tested(place: Place, device: &Device) -> Vec<Tested> {
+    if is_software(device) {
+        eprintln!("{place}: testing, which takes minutes where a driver compiles for the CPU");
+    }
     let products = place.back_end.products();
     let checks = self_test(device, &cpu()).into_iter();
     checks
@@ -255,7 +265,11 @@ fn print(findings: &Findings, seconds: f64) {
         let groups =
             device.workgroups.map(|count| format!(", {} workgroups", grouped(count.into()))).unwrap_or_default();
         let bf16 = if device.holds_bf16 { "bfloat16" } else { "no bfloat16" };
-        line("device", &format!("{:8} {}{buffer}{groups}, {bf16}", device.place, device.name));
+        let software = match device.is_software {
+            true => format!("; computes on the CPU, tested with --device {}", device.place),
+            false => String::new(),
+        };
+        line("device", &format!("{:8} {}{buffer}{groups}, {bf16}{software}", device.place, device.name));
     }
     line("precision", "weights float32, matrices bfloat16 on request; sums, norms, masters and moments float32");
     line("", "products on cuda are rounded to TensorFloat-32; everywhere else they are float32");

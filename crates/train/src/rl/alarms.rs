@@ -10,6 +10,10 @@ use crate::metrics::METRICS_FILE;
 const TRUNCATED: f64 = 0.2;
 /// Share of faults, and how many times that of the first step.
 const FAULTS: (f64, f64) = (0.1, 2.0);
+/// Share of completions without the tags of an answer.
+const MISSING_TAGS: f64 = 0.1;
+/// The faults that say so.
+const NO_TAGS: [&str; 2] = ["missing_tag", "unclosed_tag"];
 /// Steps of which means are compared, and how far two rewards (of 25) must move apart.
 const DIVERGENCE: (usize, f64) = (5, 0.5);
 /// The two rewards of a scorer that should rise together, by their names.
@@ -34,6 +38,10 @@ impl History {
         let mut found = Vec::new();
         if 1.0 - metrics.stopped_share > TRUNCATED {
             found.push("truncation");
+        }
+        let without_tags: u64 = NO_TAGS.iter().filter_map(|fault| metrics.faults.get(*fault)).sum();
+        if without_tags as f64 > MISSING_TAGS * metrics.completions as f64 {
+            found.push("missing_tags");
         }
         let first = self.steps.first().map_or(metrics.fault_share, |first| first.fault_share);
         if metrics.fault_share > FAULTS.0 && metrics.fault_share > FAULTS.1 * first {
@@ -98,6 +106,11 @@ mod tests {
     fn truncation_and_rising_faults_are_alarms() {
         let cut = RlStepMetrics { stopped_share: 0.75, ..step(1.0, 1.0) };
         assert_eq!(alarms([cut])[0], ["truncation"]);
+        let untagged = |missing| {
+            let faults = [("missing_tag".to_string(), missing), ("unclosed_tag".to_string(), 3)].into();
+            RlStepMetrics { completions: 100, faults, ..step(1.0, 1.0) }
+        };
+        assert_eq!(alarms([untagged(7), untagged(8)]), [vec![], vec!["missing_tags".to_string()]]);
         let faults = |share| RlStepMetrics { fault_share: share, ..step(1.0, 1.0) };
         assert_eq!(alarms([faults(0.06), faults(0.09), faults(0.11), faults(0.13)])[3], ["faults"]);
         assert!(alarms([faults(0.3), faults(0.4)]).concat().is_empty(), "it began so: the first step refuses or not");
