@@ -4,7 +4,7 @@
 //! read in parallel; a large file is cut into rows here, so that one is as well.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, Cursor, Read};
+use std::io::{BufRead, BufReader, Cursor, Read};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -155,8 +155,9 @@ pub(crate) fn open<'s>(
     let name = files::unpacked_name(&file.name);
     let mut reader = files::open(&file, read_bytes)?;
     let mut head = Vec::new();
-    // A damaged file is refused by its rows, which meet the same damage.
-    let _ = reader.by_ref().take(HEAD_BYTES).read_to_end(&mut head);
+    if let Err(error) = reader.by_ref().take(HEAD_BYTES).read_to_end(&mut head) {
+        reader = Box::new(BufReader::new(Damage(Some(error))));
+    }
     let mut rows: Box<dyn Iterator<Item = Row> + Send> = match tables::kind(&head, &name) {
         None => Box::new(Rows::open(Box::new(Cursor::new(head.clone()).chain(reader)), &name)),
         Some(kind) => table_rows(kind, &file, head.clone(), reader),
@@ -180,7 +181,16 @@ pub(crate) fn open<'s>(
     }
 }
 
-/// The rows of a file of columns. Parquet and Arrow are read from the disk, or from memory where they lie packed.
+/// A reader whose next bytes cannot be read: a decoder that said so once may say that there are none.
+struct Damage(Option<std::io::Error>);
+
+impl Read for Damage {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        self.0.take().map_or(Ok(0), Err)
+    }
+}
+
+/// The rows of a file of columns. Parquet is read from the disk, or from memory where it lies packed.
 fn table_rows(
     kind: tables::Kind,
     file: &InputFile,
@@ -191,16 +201,14 @@ fn table_rows(
     match kind {
         tables::Kind::Csv => return tables::csv_rows(reader),
         tables::Kind::TfRecords => return tf_records::rows(reader),
-        tables::Kind::Parquet | tables::Kind::Arrow => {}
+        tables::Kind::Arrow => return tables::arrow_rows(reader),
+        tables::Kind::Parquet => {}
     }
-    let opened = match (kind, &file.place) {
-        (tables::Kind::Parquet, Place::Path(path)) if !files::is_packed(&file.name) => fs_err::File::open(path)
+    let opened = match &file.place {
+        Place::Path(path) if !files::is_packed(&file.name) => fs_err::File::open(path)
             .map_err(|error| crate::rows::unreadable(&error))
             .and_then(|opened| tables::parquet_rows(opened.into_parts().0)),
-        (tables::Kind::Parquet, _) => {
-            all_bytes(reader).and_then(|bytes| tables::parquet_rows(bytes::Bytes::from(bytes)))
-        }
-        _ => all_bytes(reader).and_then(|bytes| tables::arrow_rows(Cursor::new(bytes))),
+        _ => all_bytes(reader).and_then(|bytes| tables::parquet_rows(bytes::Bytes::from(bytes))),
     };
     opened.unwrap_or_else(|refusal| Box::new(std::iter::once(Row { number: 0, offset: 0, bytes: Err(refusal) })))
 }

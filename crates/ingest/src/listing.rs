@@ -104,8 +104,7 @@ fn list_remote<'s>(address: &str, search: Search<'s, '_>, listing: &mut Listing<
             None => host.trim_end_matches('/').rsplit('/').nth(usize::from(is_one)).unwrap_or(host).to_string(),
         };
         let (bytes, version) = (object.bytes, object.version.clone());
-        let must_fetch =
-            archive::is_archive_name(&name) || [".parquet", ".arrow"].iter().any(|end| name.ends_with(end));
+        let must_fetch = archive::is_archive_name(&name) || name.ends_with(".parquet");
         let place = match must_fetch {
             false => Place::Remote(Box::new(object)),
             true => {

@@ -3,18 +3,22 @@
 //! A null of a nested field is left out: files of columns give every row the fields of all, and such a null says only
 //! that the row had none. A string in a column that formats keep messages in, and that holds JSON, is that JSON.
 
-use std::io::{Read, Seek};
+use std::io::{BufRead, Read};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
+use arrow::buffer::Buffer;
 use arrow::datatypes::{
     DataType, Float16Type, Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
     UInt32Type, UInt64Type,
 };
+use arrow::ipc::reader::StreamDecoder;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use base64::Engine;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::file::reader::ChunkReader;
 
+use crate::feed::WHOLE_FILE_BYTES;
 use crate::json::{Value, quote};
 use crate::refusal::Refusal;
 use crate::rows::Row;
@@ -36,6 +40,12 @@ const JSON_COLUMNS: [&str; 10] = [
 /// Bytes of a batch that is read at once, by the file's own account of its rows.
 const BATCH_BYTES: u64 = 32 << 20;
 const MAX_BATCH_ROWS: u64 = 1024;
+/// Bytes of an Arrow file that are read at once.
+const CHUNK_BYTES: u64 = 1 << 20;
+/// How an Arrow file begins, before zeros.
+const ARROW_MAGIC: &[u8] = b"ARROW1";
+/// How a message of an Arrow stream begins.
+const ARROW_STREAM: [u8; 4] = [0xff; 4];
 
 /// Which kind of columns a file holds, by its first bytes or, for CSV, its name; records of TensorFlow are one too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +59,8 @@ pub(crate) enum Kind {
 pub(crate) fn kind(head: &[u8], unpacked_name: &str) -> Option<Kind> {
     match () {
         () if head.starts_with(b"PAR1") => Some(Kind::Parquet),
-        () if head.starts_with(b"ARROW1") => Some(Kind::Arrow),
+        () if head.starts_with(ARROW_MAGIC) => Some(Kind::Arrow),
+        () if head.starts_with(&ARROW_STREAM) && unpacked_name.ends_with(".arrow") => Some(Kind::Arrow),
         () if tf_records::is_first(head) => Some(Kind::TfRecords),
         () if unpacked_name.ends_with(".csv") || unpacked_name.ends_with(".tsv") => Some(Kind::Csv),
         () => None,
@@ -59,48 +70,106 @@ pub(crate) fn kind(head: &[u8], unpacked_name: &str) -> Option<Kind> {
 /// Rows of a Parquet file.
 pub(crate) fn parquet_rows(file: impl ChunkReader + 'static) -> Result<Box<dyn Iterator<Item = Row> + Send>, Refusal> {
     let wrong = |error: parquet::errors::ParquetError| Refusal::new("parquet", error.to_string());
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(wrong)?;
-    let groups = builder.metadata().row_groups();
-    let (rows, bytes) = groups.iter().fold((0, 0), |(rows, bytes), group| {
-        (rows + group.num_rows().max(0) as u64, bytes + group.total_byte_size().max(0) as u64)
-    });
-    let batch = (BATCH_BYTES / (bytes / rows.max(1)).max(1)).clamp(1, MAX_BATCH_ROWS);
-    let reader = builder.with_batch_size(batch as usize).build().map_err(wrong)?;
-    Ok(batch_rows(reader, "parquet"))
+    let mut reader = caught("parquet", || {
+        let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(wrong)?;
+        let groups = builder.metadata().row_groups();
+        let (rows, bytes) = groups.iter().fold((0_u64, 0_u64), |(rows, bytes), group| {
+            let of_group = [group.num_rows(), group.total_byte_size()].map(|number| number.max(0) as u64);
+            (rows.saturating_add(of_group[0]), bytes.saturating_add(of_group[1]))
+        });
+        let batch = (BATCH_BYTES / (bytes / rows.max(1)).max(1)).clamp(1, MAX_BATCH_ROWS);
+        builder.with_batch_size(batch as usize).build().map_err(wrong)
+    })?;
+    Ok(batch_rows("parquet", move || Ok(reader.next().transpose()?)))
 }
 
-/// Rows of an Arrow IPC file or stream.
-pub(crate) fn arrow_rows(
-    file: impl Read + Seek + Send + 'static,
-) -> Result<Box<dyn Iterator<Item = Row> + Send>, Refusal> {
-    let wrong = |error: arrow::error::ArrowError| Refusal::new("arrow", error.to_string());
-    let reader = arrow::ipc::reader::FileReader::try_new_buffered(file, None).map_err(wrong)?;
-    Ok(batch_rows(reader, "arrow"))
+/// Rows of an Arrow IPC stream, or of an Arrow file, which is a stream between a magic word and a footer. One batch is held.
+pub(crate) fn arrow_rows(mut reader: impl BufRead + Send + 'static) -> Box<dyn Iterator<Item = Row> + Send> {
+    let mut decoder = StreamDecoder::new();
+    let (mut chunk, mut since_batch, mut is_file, mut num_batches) = (Buffer::default(), 0, None, 0);
+    batch_rows("arrow", move || {
+        loop {
+            if chunk.is_empty() {
+                let mut bytes = Vec::new();
+                reader.by_ref().take(CHUNK_BYTES).read_to_end(&mut bytes)?;
+                if bytes.is_empty() {
+                    decoder.finish()?;
+                    decoder.schema().ok_or("no schema")?;
+                    return Ok(None);
+                }
+                since_batch += bytes.len() as u64;
+                if since_batch > WHOLE_FILE_BYTES {
+                    return Err(format!("a batch of more than {WHOLE_FILE_BYTES} bytes").into());
+                }
+                chunk = Buffer::from_vec(bytes);
+                if is_file.is_none() {
+                    let padding = || chunk[ARROW_MAGIC.len()..].iter().take_while(|byte| **byte == 0).count();
+                    let head = chunk.starts_with(ARROW_MAGIC).then(|| ARROW_MAGIC.len() + padding());
+                    chunk.advance(head.unwrap_or(0));
+                    is_file = Some(head.is_some());
+                }
+            }
+            match decoder.decode(&mut chunk) {
+                Ok(None) => {}
+                Ok(batch) => {
+                    (since_batch, num_batches) = (0, num_batches + 1);
+                    return Ok(batch);
+                }
+                // What follows the end of the stream in a file is the footer.
+                Err(_) if is_file == Some(true) && decoder.finish().is_ok() => {
+                    let mut tail = chunk.to_vec();
+                    reader.by_ref().take(WHOLE_FILE_BYTES).read_to_end(&mut tail)?;
+                    let told = batches_of_footer(&tail).ok_or("no footer")?;
+                    return match told == num_batches {
+                        true => Ok(None),
+                        false => Err(format!("{num_batches} batches, the footer has {told}").into()),
+                    };
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    })
 }
 
+/// The number of batches that an Arrow file has by its footer: the footer, its length, the magic word.
+fn batches_of_footer(tail: &[u8]) -> Option<usize> {
+    let (footer, length) = tail.strip_suffix(ARROW_MAGIC)?.split_last_chunk::<4>()?;
+    let start = footer.len().checked_sub(i32::from_le_bytes(*length).try_into().ok()?)?;
+    let footer = arrow::ipc::root_as_footer(&footer[start..]).ok()?;
+    Some(footer.recordBatches().map_or(0, |batches| batches.len()))
+}
+
+/// The rows of batches, until there are no more or one cannot be read.
 fn batch_rows(
-    reader: impl Iterator<Item = Result<RecordBatch, arrow::error::ArrowError>> + Send + 'static,
     rule: &'static str,
+    mut next: impl FnMut() -> Result<Option<RecordBatch>, Box<dyn std::error::Error>> + Send + 'static,
 ) -> Box<dyn Iterator<Item = Row> + Send> {
-    let mut number = 0;
-    let rows = reader.flat_map(move |batch| {
-        let texts: Vec<Result<Vec<u8>, Refusal>> = match batch {
-            Ok(batch) => (0..batch.num_rows()).map(|at| Ok(row_text(&batch, at)?.into_bytes())).collect(),
-            Err(error) => vec![Err(Refusal::new(rule, error.to_string()))],
-        };
-        texts
-            .into_iter()
-            .map(|bytes| {
-                number += 1;
-                Row { number: number - 1, offset: 0, bytes }
-            })
-            .collect::<Vec<_>>()
+    let mut is_done = false;
+    let batches = std::iter::from_fn(move || {
+        if is_done {
+            return None;
+        }
+        let batch = caught(rule, || next().map_err(|error| Refusal::new(rule, error.to_string())));
+        is_done = batch.is_err();
+        batch.transpose()
     });
-    Box::new(rows)
+    let texts = batches.flat_map(|batch| match batch {
+        Ok(batch) => (0..batch.num_rows()).map(|at| Ok(row_text(&batch, at)?.into_bytes())).collect(),
+        Err(refusal) => vec![Err(refusal)],
+    });
+    Box::new((0..).zip(texts).map(|(number, bytes)| Row { number, offset: 0, bytes }))
+}
+
+/// What the readers of columns say of a file. Some that are damaged make them panic, which is a refusal like another.
+fn caught<T>(rule: &'static str, read: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
+        let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        Err(Refusal::new(rule, format!("damaged: {}", said.unwrap_or("the reader panicked"))))
+    })
 }
 
 /// Rows of a CSV file with a header; the first line says the separator.
-pub(crate) fn csv_rows(mut reader: impl std::io::BufRead + Send + 'static) -> Box<dyn Iterator<Item = Row> + Send> {
+pub(crate) fn csv_rows(mut reader: impl BufRead + Send + 'static) -> Box<dyn Iterator<Item = Row> + Send> {
     let head = reader.fill_buf().map(|head| head.split(|byte| *byte == b'\n').next().unwrap_or(head).to_vec());
     let count = |separator: u8| head.as_ref().map_or(0, |head| head.iter().filter(|byte| **byte == separator).count());
     let separator =

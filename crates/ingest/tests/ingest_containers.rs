@@ -12,7 +12,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int64Array, ListArray, RecordBatch, StringArray, StructArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{DataType, Field, Fields, Schema};
-use common::{Output, config, ingest, ingest_text, row, write};
+use common::{Output, config, ingest, ingest_text, row, try_text, write};
 use object_store::ObjectStoreExt;
 use worldloom_ingest::{Access, CorpusConfig, Error, IngestConfig, read_bytes, run, run_corpus, run_with};
 use worldloom_schema::{ActionKind, DOCUMENT_FILE, Document, Domain, TRAJECTORY_FILE, Trajectory, read_table};
@@ -159,8 +159,8 @@ fn batch() -> RecordBatch {
     RecordBatch::try_new(Arc::new(schema), vec![list, number]).unwrap()
 }
 
-#[test]
-fn parquet_arrow_and_csv_rows_are_read_like_json() {
+/// These episodes as a file of each kind of columns.
+fn tables() -> Vec<(&'static str, Vec<u8>)> {
     let batch = batch();
     let mut parquet = Vec::new();
     let mut writer = parquet::arrow::ArrowWriter::try_new(&mut parquet, batch.schema(), None).unwrap();
@@ -168,6 +168,11 @@ fn parquet_arrow_and_csv_rows_are_read_like_json() {
     writer.close().unwrap();
     let mut ipc = Vec::new();
     let mut writer = arrow::ipc::writer::FileWriter::try_new(&mut ipc, &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    drop(writer);
+    let mut stream = Vec::new();
+    let mut writer = arrow::ipc::writer::StreamWriter::try_new(&mut stream, &batch.schema()).unwrap();
     writer.write(&batch).unwrap();
     writer.finish().unwrap();
     drop(writer);
@@ -180,12 +185,19 @@ fn parquet_arrow_and_csv_rows_are_read_like_json() {
     for (text, group) in rows.iter().zip(["9007199254740993", "2"]) {
         csv.push_str(&format!("{group},\"{}\"\n", messages(text).replace('"', "\"\"")));
     }
-    for (name, content) in [
-        ("a.parquet", parquet.clone()),
+    let packed = gzip(&parquet);
+    vec![
+        ("a.parquet", parquet),
         ("a.arrow", ipc),
+        ("stream.arrow", stream),
         ("a.csv", csv.into_bytes()),
-        ("a.parquet.gz", gzip(&parquet)),
-    ] {
+        ("a.parquet.gz", packed),
+    ]
+}
+
+#[test]
+fn parquet_arrow_and_csv_rows_are_read_like_json() {
+    for (name, content) in tables() {
         let output = ingest_text(name, content);
         let turns: Vec<_> = output
             .trajectories
@@ -200,9 +212,16 @@ fn parquet_arrow_and_csv_rows_are_read_like_json() {
             .collect();
         assert_eq!(turns, [("9007199254740993", "ls", "fig"), ("2", "ls -a", "plum")], "{name}: {:?}", output.rejects);
     }
+    let (_, parquet) = &tables()[0];
     let broken = [&parquet[..parquet.len() - 9], b"broken..."].concat();
     let (_, rejects) = read_bytes("cut.parquet", broken, None).unwrap();
     assert_eq!((rejects.len(), rejects[0].rule.as_str()), (1, "parquet"));
+    let (_, file) = &tables()[1];
+    let fewer = [&file[..file.len() / 2], &file[file.len() - 400..]].concat();
+    let (_, rejects) = read_bytes("fewer.arrow", fewer, None).unwrap();
+    assert_eq!((rejects.len(), rejects[0].rule.as_str()), (1, "arrow"));
+    let (_, rejects) = read_bytes("head.jsonl.gz", b"\x1f\x8bno gzip".to_vec(), None).unwrap();
+    assert_eq!((rejects.len(), rejects[0].rule.as_str()), (1, "cut"), "{rejects:?}");
 }
 
 /// A server on loopback that knows one file.
@@ -487,5 +506,35 @@ fn no_bytes_make_a_reader_panic() {
             let _ = read_bytes("x.jsonl", content.clone().into_bytes(), Some(&format.name)).unwrap();
         }
         let _ = read_bytes("x.json", content.clone().into_bytes(), None).unwrap();
+    }
+}
+
+#[test]
+fn no_bytes_of_a_container_make_a_reader_panic() {
+    let mut numbers = Numbers(9);
+    let records = "tests/gui/fixtures/android-control-records/episodes.tfrecord.gz";
+    let packed = fs_err::File::open(Path::new(env!("CARGO_MANIFEST_DIR")).join(records)).unwrap();
+    let mut unpacked = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::MultiGzDecoder::new(packed), &mut unpacked).unwrap();
+    let lines = zstd::encode_all(line(1).as_bytes(), 1).unwrap();
+    for (name, whole) in tables().into_iter().chain([("x.tfrecord", unpacked), ("x.jsonl.zst", lines)]) {
+        for _ in 0..300 {
+            let bytes = mutate(&whole, &mut numbers);
+            let (trajectories, rejects) = read_bytes(name, bytes.clone(), None).unwrap();
+            // A header alone has no rows.
+            let may_be_empty = bytes.is_empty() || name.ends_with(".csv");
+            assert!(!trajectories.is_empty() || !rejects.is_empty() || may_be_empty, "{name} {bytes:?}");
+        }
+    }
+    let texts = [line(1), line(2)];
+    let files = [("a/one.jsonl", texts[0].as_str()), ("two.json", texts[1].as_str())];
+    let bytes: Vec<(&str, &[u8])> = files.iter().map(|(name, text)| (*name, text.as_bytes())).collect();
+    for (name, whole) in [("x.tar", tar(&files)), ("x.zip", zip(&bytes)), ("x.tar.gz", gzip(&tar(&files)))] {
+        for _ in 0..40 {
+            match try_text(name, mutate(&whole, &mut numbers)) {
+                Ok(_) | Err(Error::NoTrajectories { .. } | Error::NoRows { .. } | Error::NoFiles { .. }) => {}
+                Err(error) => panic!("{name}: {error}"),
+            }
+        }
     }
 }

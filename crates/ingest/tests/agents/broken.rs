@@ -28,16 +28,21 @@ fn check(name: &str, contents: Vec<String>) {
     for content in contents.into_iter().step_by(step) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
-        let out = tempfile::tempdir().unwrap();
         fs_err::write(&path, &content).unwrap();
-        match run(&config(&[path]), out.path(), &|_, _| {}) {
-            Ok(report) => {
-                let count = |name: &str| report.counts.get(name).copied().unwrap_or(0);
-                assert_eq!(count("rows"), count("trajectories") + count("rejects"), "{name}: {content}");
-            }
-            Err(Error::NoTrajectories { .. } | Error::NoRows { .. }) => {}
-            Err(error) => panic!("{error}\n{name}: {content}"),
+        check_rows(&path, &content);
+    }
+}
+
+/// Ingests a path; what is not used is listed.
+fn check_rows(path: &Path, content: &str) {
+    let (out, name) = (tempfile::tempdir().unwrap(), path.display());
+    match run(&config(&[path.into()]), out.path(), &|_, _| {}) {
+        Ok(report) => {
+            let count = |name: &str| report.counts.get(name).copied().unwrap_or(0);
+            assert_eq!(count("rows"), count("trajectories") + count("rejects"), "{name}: {content}");
         }
+        Err(Error::NoTrajectories { .. } | Error::NoRows { .. }) => {}
+        Err(error) => panic!("{error}\n{name}: {content}"),
     }
 }
 
@@ -68,6 +73,39 @@ fn a_value_of_another_type_is_a_reject_or_read_as_it_is() {
         }
         check(&name, broken);
     }
+}
+
+#[test]
+fn a_folder_with_a_broken_file_is_read_or_refused() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/agents");
+    let mut num_folders = 0;
+    for folder in fs_err::read_dir(fixtures).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()) {
+        num_folders += 1;
+        let (mut files, mut folders) = (Vec::new(), vec![folder.clone()]);
+        while let Some(inner) = folders.pop() {
+            for path in fs_err::read_dir(inner).unwrap().map(|entry| entry.unwrap().path()) {
+                if path.is_dir() { folders.push(path) } else { files.push(path) }
+            }
+        }
+        for broken in &files {
+            let text = fs_err::read_to_string(broken).unwrap();
+            let cut = (0..6).map(|part| text.len() * part / 6).filter(|end| text.is_char_boundary(*end));
+            let mut contents: Vec<String> = cut.map(|end| text[..end].to_string()).collect();
+            contents.extend(serde_json::from_str(&text).iter().flat_map(changed));
+            let step = contents.len().div_ceil(BROKEN_FILES / 5).max(1);
+            for content in contents.into_iter().step_by(step) {
+                let copy = tempfile::tempdir().unwrap();
+                for file in &files {
+                    let path = copy.path().join("log").join(file.strip_prefix(&folder).unwrap());
+                    fs_err::create_dir_all(path.parent().unwrap()).unwrap();
+                    let text = if file == broken { content.clone() } else { fs_err::read_to_string(file).unwrap() };
+                    fs_err::write(path, text).unwrap();
+                }
+                check_rows(copy.path(), &content);
+            }
+        }
+    }
+    assert_eq!(num_folders, 3);
 }
 
 /// The value with each of its parts replaced in turn.
