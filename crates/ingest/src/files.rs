@@ -12,13 +12,14 @@ use crate::remote::RemoteFile;
 use crate::source::Source;
 
 /// Endings looked for in folders; a file given by name is read whatever its ending.
-pub(crate) const ENDINGS: [&str; 15] = [
+pub(crate) const ENDINGS: [&str; 16] = [
     ".json",
     ".jsonl",
     ".ndjson",
     ".traj",
     ".cast",
     ".eval",
+    ".har",
     ".xml",
     ".txt",
     ".log",

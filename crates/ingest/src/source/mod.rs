@@ -33,6 +33,7 @@ mod droid;
 mod fireact;
 mod format;
 mod gemini;
+mod har;
 mod inspect;
 mod intercode;
 mod kimi;
@@ -94,6 +95,7 @@ static SOURCES: &[&dyn Source] = &[
     &osworld::OsWorld,
     &browsergym::FORMAT,
     &browsergym::STEPS,
+    &har::FORMAT,
     &terminal_bench::TerminalBench,
     &asciicast::Asciicast,
     &agentworld::AgentWorld,

@@ -87,6 +87,11 @@ fn published_android_episodes_are_records_with_windows_and_trees() {
 }
 
 #[test]
+fn requests_and_their_responses_are_turns_and_the_looks_of_a_page_are_left_out() {
+    check("har");
+}
+
+#[test]
 fn all_fixtures_together_give_what_each_gives_alone() {
     let together = ingest(&config(&[folder().join("fixtures")])).unwrap();
     let names: Vec<String> = worldloom_ingest::formats().into_iter().map(|format| format.name).collect();
