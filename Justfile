@@ -37,6 +37,10 @@ chaos:
 test-mpi:
     cargo test --release --features worldloom-cli/mpi --test mpi -- --nocapture
 
+# A scheduler and two workers on loopback against one process, also when a worker is killed. Builds about 400 packages.
+test-cluster:
+    cargo test --locked --manifest-path cluster/Cargo.toml -- --nocapture
+
 # Everything side by side with the Python stack, in one sitting: `just bench step grpo --short`; docs/speed.md. The Python
 # side is optional: `pip install -r bench/peers/requirements.txt`.
 bench *arguments:

@@ -47,12 +47,21 @@ pub(crate) fn command() -> Command {
         .subcommand(crate::commands::bench::rows_command())
         .subcommand(crate::commands::doctor::command())
         .subcommand(Command::new("formats").about("List the log formats that `ingest` reads"));
+    for (name, about) in crate::cluster::COMMANDS {
+        command = command.subcommand(cluster_part(name, about));
+    }
     for step in STEPS {
         command = add_step(command, *step);
     }
     command.mut_subcommand("evaluate", |evaluate| {
         evaluate.subcommand(crate::commands::bench::command()).subcommand(crate::commands::horizon::command())
     })
+}
+
+/// A part of a cluster; its options are those of the program that is called for it.
+fn cluster_part(name: &'static str, about: &'static str) -> Command {
+    let options = Arg::new("options").num_args(0..).trailing_var_arg(true).allow_hyphen_values(true);
+    Command::new(name).about(about).disable_help_flag(true).arg(options.help("See --help").value_name("OPTION"))
 }
 
 fn pipeline_args(command: Command) -> Command {
@@ -216,6 +225,10 @@ fn step_command(name: &'static str, step: &'static dyn Step) -> Command {
         .arg(Arg::new("dry-run").long("dry-run").action(ArgAction::SetTrue).help("Print the resolved config and stop"));
     if matches!(step.name(), "ingest" | "corpus") {
         command = ingest_args(command, step.name() == "ingest");
+    }
+    if step.name() == "curate" {
+        let help = "Scheduler of a Ballista cluster that runs the plans, with `worldloom worker` on its machines";
+        command = command.arg(Arg::new("cluster").long("cluster").value_name("ballista://HOST:PORT").help(help));
     }
     if step.name() == "report" {
         let help = "Folder of a training, or of a pipeline's runs: writes its report.html, and needs nothing else";

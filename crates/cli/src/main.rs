@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the program speaks to a person")]
 
 mod args;
+mod cluster;
 mod commands;
 mod config;
 mod device;

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::compute::cast;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::config::{MaxRowGroupBytes, SpillCompression, TableParquetOptions};
 use datafusion::dataframe::DataFrameWriteOptions;
 use datafusion::error::DataFusionError;
@@ -140,7 +142,7 @@ impl Engine {
             Some(MaxRowGroupBytes::try_new(BATCH_BYTES).map_err(|error| plan_error(name, error))?);
         let partial = self.folder.join(format!("partial.{name}.parquet"));
         match self.there {
-            Some(_) => self.wait(name, fetch(frame, &partial, format))?,
+            Some(_) => self.wait_again(name, async || fetch(frame.clone(), &partial, format.clone()).await)?,
             None => {
                 let options = DataFrameWriteOptions::new().with_single_file_output(true);
                 self.wait(name, frame.write_parquet(&partial.to_string_lossy(), options, Some(format)))?;
@@ -184,12 +186,12 @@ impl Engine {
 
     /// The rows of a frame, which the caller knows to be few.
     pub(crate) fn collect(&self, plan: &str, frame: DataFrame) -> Result<Vec<RecordBatch>> {
-        self.wait(plan, frame.collect())
+        self.wait_again(plan, async || frame.clone().collect().await)
     }
 
     /// The number of rows of a frame.
     pub(crate) fn count(&self, plan: &str, frame: DataFrame) -> Result<u64> {
-        Ok(self.wait(plan, frame.count())? as u64)
+        Ok(self.wait_again(plan, async || frame.clone().count().await)? as u64)
     }
 
     /// Removes the folder: the results that count are elsewhere.
@@ -202,33 +204,43 @@ impl Engine {
     fn wait<T>(&self, plan: &str, work: impl Future<Output = std::result::Result<T, DataFusionError>>) -> Result<T> {
         self.threads.block_on(work).map_err(|error| plan_error(plan, error))
     }
+
+    /// Waits for work whose rows may be lost with a machine that held them, and does it from the start again then.
+    fn wait_again<T>(&self, plan: &str, work: impl AsyncFn() -> std::result::Result<T, DataFusionError>) -> Result<T> {
+        let attempts = if self.there.is_some() { CLUSTER_ATTEMPTS } else { 1 };
+        for attempt in 1..attempts {
+            match self.threads.block_on(work()) {
+                Ok(done) => return Ok(done),
+                Err(error) => tracing::warn!(plan, attempt, %error, "the cluster lost a plan, which is sent again"),
+            }
+        }
+        self.wait(plan, work())
+    }
 }
 
-/// Runs a frame elsewhere and writes its rows here, from the start again where the machine that held them was lost.
+/// Runs a frame elsewhere and writes its rows here.
 async fn fetch(
     frame: DataFrame,
     path: &Path,
     mut format: TableParquetOptions,
 ) -> std::result::Result<(), DataFusionError> {
     format.arrow_schema(frame.schema().inner());
-    for attempt in 1.. {
-        let properties = WriterPropertiesBuilder::try_from(&format)?.build();
-        let file = fs_err::File::create(path).map_err(DataFusionError::IoError)?;
-        let written = async {
-            let mut rows = frame.clone().execute_stream().await?;
-            let mut writer = ArrowWriter::try_new(file, rows.schema(), Some(properties))?;
-            while let Some(batch) = rows.next().await {
-                writer.write(&batch?)?;
-            }
-            Ok::<_, DataFusionError>(writer.close()?)
-        };
-        match written.await {
-            Ok(_) => break,
-            Err(error) if attempt >= CLUSTER_ATTEMPTS => return Err(error),
-            Err(error) => tracing::warn!(attempt, %error, "the cluster lost a plan, which is sent again"),
-        }
+    let properties = WriterPropertiesBuilder::try_from(&format)?.build();
+    let file = fs_err::File::create(path).map_err(DataFusionError::IoError)?;
+    let mut rows = frame.execute_stream().await?;
+    let mut writer = ArrowWriter::try_new(file, rows.schema(), Some(properties))?;
+    while let Some(batch) = rows.next().await {
+        writer.write(&with_types(&batch?, &rows.schema())?)?;
     }
+    writer.close()?;
     Ok(())
+}
+
+/// The batch with the types of the plan's schema: lists of 64-bit offsets come back from a cluster with 32-bit ones.
+fn with_types(batch: &RecordBatch, schema: &SchemaRef) -> std::result::Result<RecordBatch, DataFusionError> {
+    let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
+    let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+    Ok(RecordBatch::try_new(Arc::clone(schema), columns)?)
 }
 
 /// Empties a folder that was made of something else, and takes away what was not finished.

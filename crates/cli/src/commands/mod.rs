@@ -112,6 +112,7 @@ fn run(matches: &ArgMatches, job: &Job, stop: &Arc<AtomicBool>) -> Result<()> {
             print_formats();
             Ok(())
         }
+        "worker" | "scheduler" => crate::cluster::become_part(name, matches),
         name => match find_step(name) {
             Ok(found) => step::run_command(found, matches, job, stop),
             Err(_) => {

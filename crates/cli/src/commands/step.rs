@@ -13,7 +13,7 @@ use crate::config::{UserError, apply_set, read_toml};
 use crate::device::Place;
 use crate::job::Job;
 use crate::pipeline::{external, run_step, step_key};
-use crate::steps::{Step, find_step, resolve};
+use crate::steps::{Curate, Step, find_step, resolve};
 
 pub(super) fn run_command(step: &'static dyn Step, matches: &ArgMatches, job: &Job, stop: &AtomicBool) -> Result<()> {
     let step = match matches.try_get_one::<String>("as") {
@@ -25,6 +25,14 @@ pub(super) fn run_command(step: &'static dyn Step, matches: &ArgMatches, job: &J
     }
     let Some(Prepared { config, inputs, out, key }) = agree(job.ranks(), prepare(step, matches, job))? else {
         return Ok(());
+    };
+    let on_cluster;
+    let step = match matches.try_get_one::<String>("cluster") {
+        Ok(Some(address)) => {
+            on_cluster = Curate { cluster: Some(address.clone()) };
+            &on_cluster
+        }
+        _ => step,
     };
     let manifest = run_step(step, &config, &inputs, &key, &out, (job.ranks(), stop))?;
     if !job.is_first() {

@@ -11,11 +11,15 @@ use worldloom_report::shard::histogram;
 use worldloom_schema::{DOCUMENT_FILE, TRAJECTORY_FILE};
 
 use super::{Counts, Role, Step, StepContext, rebase, resolve_as, templates_key};
+use crate::cluster;
 use crate::config::{resolved, typed};
 use crate::pipeline::external;
 
 /// Trajectories to disjoint pools.
-pub(super) struct Curate;
+pub(crate) struct Curate {
+    /// The cluster that runs the plans; none: this process. The same pools come out.
+    pub(crate) cluster: Option<String>,
+}
 
 impl Step for Curate {
     fn name(&self) -> &'static str {
@@ -63,14 +67,21 @@ impl Step for Curate {
         let trajectories = [context.input("trajectories")?.join(TRAJECTORY_FILE)];
         let documents: Vec<PathBuf> =
             context.optional("documents").map(|folder| folder.join(DOCUMENT_FILE)).into_iter().collect();
-        let report = worldloom_curate::run(
-            &context.config()?,
-            &trajectories,
-            &documents,
-            &context.out,
-            Resources::default(),
-            &context.advance(),
-        )?;
+        let report = match &self.cluster {
+            Some(address) => {
+                let (out, config) = (&context.out, context.config);
+                let job = cluster::Job { address, config, trajectories: &trajectories, documents: &documents, out };
+                cluster::curate(&job, &context.advance())?
+            }
+            None => worldloom_curate::run(
+                &context.config()?,
+                &trajectories,
+                &documents,
+                &context.out,
+                Resources::default(),
+                &context.advance(),
+            )?,
+        };
         context.progress.say(&report.flow_table());
         Ok(report.counts)
     }

@@ -34,7 +34,7 @@ use worldloom_render::Templates;
 use worldloom_schema::InputRef;
 use worldloom_train::Ranks;
 
-pub(crate) use data::lengths;
+pub(crate) use data::{Curate, lengths};
 pub(crate) use ingest::store_access;
 pub(crate) use model::planned_shape;
 
@@ -147,7 +147,7 @@ pub(crate) trait Step: Sync {
 pub(crate) const STEPS: &[&dyn Step] = &[
     &ingest::Ingest,
     &ingest::Corpus,
-    &data::Curate,
+    &data::Curate { cluster: None },
     &trace::Instruct,
     &trace::Trace,
     &data::TokenizerTrain,

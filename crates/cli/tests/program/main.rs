@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod axes;
+mod cluster;
 mod form;
 mod played;
 mod road;

@@ -27,6 +27,8 @@ fn help_names_every_command_and_the_exit_codes() {
         "simulate",
         "serve",
         "doctor",
+        "worker",
+        "scheduler",
         "bench-rows",
         "Exit codes",
     ] {
