@@ -95,7 +95,7 @@ pub(crate) fn arrow_rows(mut reader: impl BufRead + Send + 'static) -> Box<dyn I
                 if bytes.is_empty() {
                     decoder.finish()?;
                     decoder.schema().ok_or("no schema")?;
-                    return Ok(None);
+                    return if is_file == Some(true) { Err("no footer".into()) } else { Ok(None) };
                 }
                 since_batch += bytes.len() as u64;
                 if since_batch > WHOLE_FILE_BYTES {
@@ -136,7 +136,8 @@ fn batches_of_footer(tail: &[u8]) -> Option<usize> {
     let (footer, length) = tail.strip_suffix(ARROW_MAGIC)?.split_last_chunk::<4>()?;
     let start = footer.len().checked_sub(i32::from_le_bytes(*length).try_into().ok()?)?;
     let footer = arrow::ipc::root_as_footer(&footer[start..]).ok()?;
-    Some(footer.recordBatches().map_or(0, |batches| batches.len()))
+    footer.schema()?;
+    Some(footer.recordBatches()?.len())
 }
 
 /// The rows of batches, until there are no more or one cannot be read.
