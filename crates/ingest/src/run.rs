@@ -1,8 +1,8 @@
 //! The stage: files in, `trajectories.parquet`, `rejects.parquet` and `report.json` out.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 use worldloom_schema::{Document, REJECT_FILE, Reject, Trajectory, concat_tables};
@@ -109,6 +109,9 @@ pub fn read_bytes(name: &str, content: Vec<u8>, format: Option<&str>) -> Result<
     }
 }
 
+/// Parts that are read at a time, at most.
+const PARTS_AT_ONCE: usize = 4;
+
 /// Endings of files with a text per row.
 const ROW_ENDINGS: [&str; 6] = [".json", ".jsonl", ".ndjson", ".parquet", ".arrow", ".csv"];
 
@@ -161,20 +164,55 @@ impl Job<'_> {
         listing.counts.iter().for_each(|(name, number)| report.add(name, *number));
         let total = listing.bytes;
         let (parts, _unpacked) = parts::split(listing, self.settings);
-        let mut done = 0;
-        let mut records = Vec::new();
-        for part in parts {
-            let bytes = part.bytes();
-            let record = match parts::finished(out, &part)? {
-                Some(record) => record,
-                None => self.run_part(part, out, &|read| progress((done + read).min(total), total))?,
-            };
-            done += bytes;
-            progress(done.min(total), total);
-            report.merge(&record.report);
-            records.push(record);
-        }
+        let records = self.run_each(parts, out, &|read| progress(read.min(total), total))?;
+        records.iter().for_each(|record| report.merge(&record.report));
         self.finish(out, report, &records)
+    }
+
+    /// The records of all parts in their order, some read at a time: while one writes its table, which is one thread's work,
+    /// others read. After an error no further part is begun; told is that of the first part that has one.
+    fn run_each(&self, parts: Vec<Part<'_>>, out: &Path, progress: &(dyn Fn(u64) + Sync)) -> Result<Vec<PartRecord>> {
+        let workers = PARTS_AT_ONCE.min(rayon::current_num_threads()).min(parts.len());
+        let (waiting, read_bytes, is_failed) =
+            (Mutex::new(parts.into_iter()), AtomicU64::new(0), AtomicBool::new(false));
+        let next = || match is_failed.load(Ordering::Relaxed) {
+            true => None,
+            false => waiting.lock().unwrap_or_else(PoisonError::into_inner).next(),
+        };
+        let work = || {
+            let mut results = Vec::new();
+            while let Some(part) = next() {
+                let (index, bytes, before) = (part.index, part.bytes(), AtomicU64::new(0));
+                let told = |read: u64| {
+                    let read = read.min(bytes);
+                    let more = read.saturating_sub(before.fetch_max(read, Ordering::Relaxed));
+                    progress(read_bytes.fetch_add(more, Ordering::Relaxed) + more);
+                };
+                let result = match parts::finished(out, &part) {
+                    Ok(None) => self.run_part(part, out, &told),
+                    Ok(Some(record)) => Ok(record),
+                    Err(error) => Err(error),
+                };
+                told(bytes);
+                if result.is_err() {
+                    is_failed.store(true, Ordering::Relaxed);
+                }
+                results.push((index, result));
+            }
+            results
+        };
+        let mut results = std::thread::scope(|scope| {
+            if workers <= 1 {
+                return work();
+            }
+            let running: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
+            let ended = running.into_iter().map(|worker| worker.join());
+            ended
+                .flat_map(|results| results.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect::<Vec<_>>()
+        });
+        results.sort_by_key(|(index, _)| *index);
+        results.into_iter().map(|(_, result)| result).collect()
     }
 
     /// Reads one part of the input into files of its own; its record is written last.
