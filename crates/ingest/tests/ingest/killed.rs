@@ -20,11 +20,12 @@ fn a_child_ingests_where_it_is_asked_to() {
     run(&config(&[input]), &out, &say).unwrap();
 }
 
-/// Runs the child in this folder; kills it once it has read so many bytes. Whether it was alive.
+/// Runs the child in this folder, part after part; kills it once it has read so many bytes. Whether it was alive.
 fn ingest_until(folder: &Path, bytes: u64) -> bool {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "killed::a_child_ingests_where_it_is_asked_to", "--nocapture"])
         .env(FOLDER, folder)
+        .env("RAYON_NUM_THREADS", "1")
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
