@@ -122,7 +122,7 @@ impl Decoder {
         let Objective { targets, weights, weigh, temperature, .. } = *objective;
         let Some(weigh) = weigh else { return Cow::Borrowed(weights) };
         let losses = self.valid().stream_losses(stream.clone().inner(), targets, weights, temperature);
-        let log_probs: Vec<f32> = losses.nll.into_data().iter::<f32>().map(|nll| -nll).collect();
+        let log_probs = losses.log_probs();
         let weights = weigh(&log_probs);
         assert_eq!(weights.len(), log_probs.len(), "one weight per log-prob");
         Cow::Owned(weights)

@@ -284,7 +284,7 @@ impl Decoder {
     ) -> Vec<f32> {
         let weights: Vec<f32> = selected.iter().map(|&selected| if selected { 1.0 } else { 0.0 }).collect();
         let losses = self.valid().row_losses(tokens.inner(), layout, targets, &weights, temperature);
-        losses.nll.into_data().iter::<f32>().map(|nll| -nll).collect()
+        losses.log_probs()
     }
 
     fn stream(&self, tokens: Tensor<2, Int>, layout: &Layout) -> Tensor<3> {

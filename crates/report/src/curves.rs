@@ -42,15 +42,14 @@ impl Curves {
                 line: index + 1,
                 detail: error.to_string(),
             })?;
-            curves.add(&fields);
+            curves.add(fields);
         }
         Ok(curves)
     }
 
-    fn add(&mut self, fields: &Map<String, Value>) {
+    fn add(&mut self, mut fields: Map<String, Value>) {
         self.steps += 1;
         let step = fields.get("step").and_then(Value::as_f64).unwrap_or(self.steps as f64);
-        let mut fields = fields.clone();
         if let Some(Value::Object(before)) = fields.remove("validation_before") {
             self.add_numbers("validation.", &before, step - 1.0);
         }

@@ -111,8 +111,8 @@ impl Batch {
         let (tokens, layout) = self.tensors(device);
         let (targets, weights) = (&self.targets, &self.weights);
         let routers = pass.routers.map(|loss| RouterTerm { loss, counted: &self.is_row });
-        let weigh = |log_probs: &[f32]| self.weighed(log_probs, pass);
-        let weigh = pass.weigh.is_some().then_some(&weigh as &Weigh<'_>);
+        let weigh = pass.weigh.map(|weigh| |log_probs: &[f32]| self.weighed(log_probs, weigh));
+        let weigh = weigh.as_ref().map(|weigh| weigh as &Weigh<'_>);
         let objective = Objective { targets, weights, weigh, temperature: pass.temperature, routers };
         match pass.recompute {
             true => decoder.accumulate_recomputed(tokens, &layout, &objective, gradients),
@@ -120,11 +120,15 @@ impl Batch {
         }
     }
 
-    /// What the pass makes of log-probs, `[rows × length]`, in the same places.
-    fn weighed(&self, log_probs: &[f32], pass: &Pass<'_>) -> Vec<f32> {
-        let selected: Vec<bool> = self.weights.iter().map(|&weight| weight != 0.0).collect();
-        let by_row = self.by_row(&selected, log_probs);
-        let mut weights = pass.weigh.map_or(Vec::new(), |weigh| weigh(self.number, by_row)).into_iter().flatten();
+    /// Whether each target counts.
+    fn selected(&self) -> Vec<bool> {
+        self.weights.iter().map(|&weight| weight != 0.0).collect()
+    }
+
+    /// What `weigh` makes of log-probs, `[rows × length]`, in the same places.
+    fn weighed(&self, log_probs: &[f32], weigh: &WeighRows<'_>) -> Vec<f32> {
+        let selected = self.selected();
+        let mut weights = weigh(self.number, self.by_row(&selected, log_probs)).into_iter().flatten();
         let of = |selected: &bool| if *selected { weights.next().expect("one weight per log-prob") } else { 0.0 };
         selected.iter().map(of).collect()
     }
@@ -137,7 +141,7 @@ impl Batch {
 
     /// Loss, entropy and place of every target whose weight is not 0, row by row, without a graph.
     pub(crate) fn statistics(&self, decoder: &Decoder, device: &Device) -> Vec<Vec<RowStatistics>> {
-        let selected: Vec<bool> = self.weights.iter().map(|&weight| weight != 0.0).collect();
+        let selected = self.selected();
         let (tokens, layout) = self.tensors(device);
         let values = decoder.token_statistics(tokens, &layout, &self.targets, &selected);
         self.by_row(&selected, &values)
@@ -145,7 +149,7 @@ impl Batch {
 
     /// Log-prob of every target whose weight is not 0, row by row, without a graph.
     pub fn log_probs(&self, decoder: &Decoder, temperature: f32, device: &Device) -> Vec<Vec<f32>> {
-        let selected: Vec<bool> = self.weights.iter().map(|&weight| weight != 0.0).collect();
+        let selected = self.selected();
         let (tokens, layout) = self.tensors(device);
         let values = decoder.token_log_probs(tokens, &layout, &self.targets, &selected, temperature);
         self.by_row(&selected, &values)
@@ -185,9 +189,8 @@ pub(crate) fn predicting_length(row: &Row) -> usize {
     row.weights.iter().rposition(|&weight| weight != 0.0).unwrap_or(0)
 }
 
-/// Rows as micro-batches with weights over `denominator`.
-pub(crate) fn batches(rows: &[Row], rows_per_micro_batch: usize, denominator: f64) -> Vec<Batch> {
-    let numbers = micro_batches(rows, rows_per_micro_batch);
+/// The micro-batches of rows with these numbers, weights over `denominator`.
+pub(crate) fn batches(rows: &[Row], numbers: &[Vec<usize>], denominator: f64) -> Vec<Batch> {
     let batch =
         |(number, at): (usize, &Vec<usize>)| Batch { number: number as u64, ..Batch::of(rows, at, denominator) };
     numbers.iter().enumerate().map(batch).collect()

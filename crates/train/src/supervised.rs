@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use worldloom_model::{ExpertLoad, LoraConfig, ModelConfig, Precision, RouterLoss, training_memory};
 use worldloom_schema::Row;
 
-use crate::batch::{Batch, batches};
+use crate::batch::{Batch, batches, micro_batches};
 use crate::checkpoint::CheckpointConfig;
 use crate::data::{Data, scan};
 use crate::error::{Error, Result};
@@ -257,7 +257,7 @@ fn rehearse(
 ) -> Result<()> {
     let rows = read(data, &plan.longest_rows(config.rows_per_micro_batch * config.micro_batches_at_once))?;
     let denominator: f64 = rows.iter().map(Row::total_weight).sum();
-    let batches = batches(&rows, config.rows_per_micro_batch, denominator);
+    let batches = batches(&rows, &micro_batches(&rows, config.rows_per_micro_batch), denominator);
     let (lora, tokens) = (config.lora.as_ref(), batches[0].tokens.len());
     let estimate = training_memory(&run.model, lora, tokens, config.recompute, config.precision, &run.learner.device)?;
     let estimate = estimate.side_by_side(batches.len() as u64);

@@ -26,16 +26,11 @@ const UNNAMED: &str = "a an the and or of to in on at for with is are was be not
     token try more information bash usage delete find read write";
 
 pub(crate) fn score(context: &JudgeContext<'_>, truth: &Prepared, prediction: &Prepared) -> Score {
-    if context.domain != Domain::Terminal {
-        let share = Known::of(context).agreement(truth, prediction);
-        return Score::graded(share, [0.95, 0.8, 0.5, 0.25]).min(contradiction_limit(
-            context.domain,
-            truth,
-            prediction,
-        ));
-    }
-    let founded = 1.0 - unfounded_share(context, truth, prediction);
-    Score::graded(founded, [1.0, 0.88, 0.5, 0.25]).min(contradiction_limit(context.domain, truth, prediction))
+    let score = match context.domain {
+        Domain::Terminal => Score::graded(1.0 - unfounded_share(context, truth, prediction), [1.0, 0.88, 0.5, 0.25]),
+        _ => Score::graded(Known::of(context).agreement(truth, prediction), [0.95, 0.8, 0.5, 0.25]),
+    };
+    score.min(contradiction_limit(context.domain, truth, prediction))
 }
 
 /// Share of the prediction's names that have no ground.

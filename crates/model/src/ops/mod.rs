@@ -82,6 +82,13 @@ pub struct RowLoss {
     pub nll: Tensor<1>,
 }
 
+impl RowLoss {
+    /// Log-probability of each row's target, 0 where the weight is 0.
+    pub fn log_probs(self) -> Vec<f32> {
+        self.nll.into_data().iter::<f32>().map(|nll| -nll).collect()
+    }
+}
+
 /// Rows of the embedding table.
 ///
 /// # Shapes

@@ -9,7 +9,7 @@ use super::metrics::RlStepMetrics;
 use super::objective::{Denominators, PolicyLoss, Sequence, Totals, policy_loss};
 use super::rollout::{RlPrompt, Sample};
 use super::rows::SampleRows;
-use crate::batch::{Batch, batches, micro_batches};
+use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::learner::{Learner, Place};
 
@@ -18,19 +18,12 @@ const LARGEST_FIRST_LOG_RATIO: f64 = 1e-5;
 
 /// Log-probs of sampled tokens under `decoder`, sample by sample.
 fn log_probs(config: &RlConfig, learner: &Learner, decoder: &Decoder, samples: &[&Sample]) -> Vec<Vec<f64>> {
-    let ones: Vec<Vec<f32>> = samples.iter().map(|sample| vec![1.0; sample.completion.tokens.len()]).collect();
-    let SampleRows { rows, samples: inside } = SampleRows::new(samples, &ones, config.share_prompts);
+    let rows = SampleRows::new(samples, config);
     let mut result = vec![Vec::new(); samples.len()];
-    let micro_batches = micro_batches(&rows, config.rows_per_micro_batch);
-    let values = learner.lanes.map(&micro_batches, |numbers| {
-        Batch::of(&rows, numbers, 1.0).log_probs(decoder, config.temperature as f32, &learner.device)
-    });
-    for (micro_batch, values) in micro_batches.into_iter().zip(values) {
-        for (at, values) in micro_batch.into_iter().zip(values) {
-            let mut values = values.into_iter().map(f64::from);
-            for &sample in &inside[at] {
-                result[sample] = values.by_ref().take(ones[sample].len()).collect();
-            }
+    let of_batch = |batch: &Batch| batch.log_probs(decoder, config.temperature as f32, &learner.device);
+    for (number, log_probs) in learner.lanes.map(&rows.batches, of_batch).into_iter().enumerate() {
+        for (sample, log_probs) in rows.split(number, log_probs).into_iter().flatten() {
+            result[sample] = log_probs;
         }
     }
     result
@@ -163,24 +156,18 @@ pub(super) fn push(
         of_truth: config.truth_nll / true_tokens.max(1) as f64,
     };
     let of: Vec<&Sample> = branches.iter().map(|branch| branch.sample).collect();
-    let ones: Vec<Vec<f32>> = of.iter().map(|sample| vec![1.0; sample.completion.tokens.len()]).collect();
-    let SampleRows { rows, samples: inside } = SampleRows::new(&of, &ones, config.share_prompts);
-    let numbers = micro_batches(&rows, config.rows_per_micro_batch);
+    let rows = SampleRows::new(&of, config);
     let found: Vec<OnceLock<Weighed>> = branches.iter().map(|_| OnceLock::new()).collect();
-    let of_row = |(&row, log_probs): (&usize, Vec<f32>)| {
-        let (mut values, mut weights) = (log_probs.into_iter().map(f64::from), Vec::new());
-        for &at in &inside[row] {
-            let log_probs = values.by_ref().take(ones[at].len()).collect();
-            let weighed = found[at].get_or_init(|| weighing.of(&branches[at], log_probs));
-            weights.extend_from_slice(&weighed.weights);
-        }
-        weights
+    let weights_of = |(at, log_probs): (usize, Vec<f64>)| {
+        let weighed: &Weighed = found[at].get_or_init(|| weighing.of(&branches[at], log_probs));
+        weighed.weights.iter().copied()
     };
-    let weigh =
-        |number: u64, log_probs: Vec<Vec<f32>>| numbers[number as usize].iter().zip(log_probs).map(of_row).collect();
+    let weigh = |number: u64, log_probs: Vec<Vec<f32>>| {
+        let of_row = |row: Vec<(usize, Vec<f64>)>| row.into_iter().flat_map(weights_of).collect();
+        rows.split(number as usize, log_probs).into_iter().map(of_row).collect()
+    };
     learner.start_step();
-    let batches = batches(&rows, config.rows_per_micro_batch, 1.0);
-    learner.add_weighed(&batches, config.temperature as f32, Some(&weigh), place)?;
+    learner.add_weighed(&rows.batches, config.temperature as f32, Some(&weigh), place)?;
     let mut pushed =
         Pushed { log_probs: Vec::new(), loss: 0.0, truth_nll: 0.0, totals: Totals::default(), has_gradient: false };
     for (branch, weighed) in branches.iter().zip(found) {
