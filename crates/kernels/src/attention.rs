@@ -3,8 +3,8 @@
 //! A *row* of the batch may hold several documents one after another, and branches that go on from an earlier part of
 //! the row. `visible` says for each position which keys of its row it sees, in three numbers: the *prefix* it branches
 //! from (start and end, equal where there is none) and the first key of its *own* run, which reaches to itself.
-//! Everything else is skipped, not masked. A *block* is a run of query positions with one prefix; the query heads that
-//! share a key head are stacked, so that one product serves them all.
+//! Everything else is skipped, not masked. A *block* is a run of query positions with one prefix, none of which
+//! sees an own key before its first's; the query heads that share a key head are stacked, so that one product serves them all.
 //!
 //! ```text
 //! row       p p p p a a a b b b c c        a prompt, two branches of it, another document
@@ -64,7 +64,7 @@ impl Heads {
             let first = Sight::new(&visible[start * 3..][..3]);
             let longest = (start + self.positions_per_block()).min(self.seq);
             let sights = visible[start * 3..longest * 3].chunks_exact(3).map(Sight::new);
-            let len = sights.take_while(|sight| sight.branches_like(&first)).count();
+            let len = sights.take_while(|sight| sight.branches_like(&first) && sight.own >= first.own).count();
             blocks.push(Block { heads: *self, batch, start, end: start + len, first, visible });
             start += len;
         }

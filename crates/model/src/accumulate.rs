@@ -6,8 +6,8 @@
 //! sums that meet in a block have two terms. Only an embedding that is also the head adds its two parts to the sum one after
 //! the other, and with a routers' loss three terms meet in a block.
 
-use std::borrow::Cow;
-
+use crate::counted::Counted;
+use crate::ops::RowLoss;
 use crate::routers::{RouterSum, RouterTerm};
 use crate::{Decoder, Gradients, Layout};
 use burn::module::Module;
@@ -61,10 +61,10 @@ impl Decoder {
     ) -> Losses {
         let Objective { targets, weights, temperature, routers, .. } = *objective;
         self.check_targets(&tokens, targets, weights, temperature);
+        let counted = Counted::new(weights.iter().map(|&weight| weight != 0.0), layout);
         let mut sum = RouterSum::new(routers);
-        let stream = self.watched_stream(tokens, layout, &mut |routing| sum.add(routing));
-        let weights = self.weights_of(&stream, objective);
-        let nll = self.stream_losses(stream, targets, &weights, temperature).total;
+        let stream = self.counted_stream(tokens, layout, &counted, &mut |routing| sum.add(routing));
+        let nll = self.objective_losses(stream, objective, &counted).total;
         let routers = sum.into_sum();
         let losses = Losses { nll: value(&nll), routers: routers.as_ref().map_or(0.0, value) };
         if losses.is_finite() {
@@ -84,10 +84,10 @@ impl Decoder {
     ) -> Losses {
         let Objective { targets, weights, temperature, routers, .. } = *objective;
         self.check_targets(&tokens, targets, weights, temperature);
-        let (mut inputs, stream) = self.block_inputs(&tokens, layout);
+        let counted = Counted::new(weights.iter().map(|&weight| weight != 0.0), layout);
+        let (mut inputs, stream) = self.block_inputs(&tokens, layout, &counted);
         let stream = leaf(stream);
-        let weights = self.weights_of(&stream, objective);
-        let loss = self.stream_losses(stream.clone(), targets, &weights, temperature).total;
+        let loss = self.objective_losses(stream.clone(), objective, &counted).total;
         let mut losses = Losses { nll: value(&loss), routers: 0.0 };
         if !losses.is_finite() {
             return losses;
@@ -98,7 +98,7 @@ impl Decoder {
             let input = leaf(input);
             let mut sum = RouterSum::new(routers);
             let watch = &mut |routing: &_| sum.add(routing);
-            let output = self.watched_block(inputs.len(), input.clone(), &rotary, layout, watch);
+            let output = self.counted_block(inputs.len(), input.clone(), &rotary, layout, &counted, watch);
             let pushed = (output * Tensor::from_inner(gradient)).sum();
             let pushed = match sum.into_sum() {
                 Some(routers) => {
@@ -117,28 +117,32 @@ impl Decoder {
         losses
     }
 
-    /// The weights of an objective, whose log-probs are those of `stream`.
-    fn weights_of<'a>(&self, stream: &Tensor<3>, objective: &Objective<'a>) -> Cow<'a, [f32]> {
+    /// The losses of an objective from what leaves the last block at the positions that count.
+    fn objective_losses(&self, stream: Tensor<3>, objective: &Objective<'_>, counted: &Counted) -> RowLoss {
         let Objective { targets, weights, weigh, temperature, .. } = *objective;
-        let Some(weigh) = weigh else { return Cow::Borrowed(weights) };
-        let losses = self.valid().stream_losses(stream.clone().inner(), targets, weights, temperature);
-        let log_probs = losses.log_probs();
-        let weights = weigh(&log_probs);
-        assert_eq!(weights.len(), log_probs.len(), "one weight per log-prob");
-        Cow::Owned(weights)
+        let (targets, mut weights) = (counted.pick(targets), counted.pick(weights));
+        if let Some(weigh) = weigh {
+            let losses = self.valid().stream_losses(stream.clone().inner(), &targets, &weights, temperature);
+            let log_probs = counted.spread(losses.log_probs());
+            let weighed = weigh(&log_probs);
+            assert_eq!(weighed.len(), log_probs.len(), "one weight per log-prob");
+            weights = counted.pick(&weighed);
+        }
+        self.stream_losses(stream, &targets, &weights, temperature)
     }
 
     /// What enters each block, and what leaves the last, without a graph: a copy of the decoder whose parameters want no
     /// gradient. A graph that is made and dropped would keep its activations until the next backward pass; and on the
     /// inner device burn computes a softmax in another order, so that the bits would differ.
-    fn block_inputs(&self, tokens: &Tensor<2, Int>, layout: &Layout) -> (Vec<Tensor<3>>, Tensor<3>) {
+    fn block_inputs(&self, tokens: &Tensor<2, Int>, layout: &Layout, counted: &Counted) -> (Vec<Tensor<3>>, Tensor<3>) {
         let decoder = self.clone().no_grad();
         let rotary = decoder.rotary(layout);
         let mut stream = decoder.embed(tokens.clone()).inner();
         let mut inputs = Vec::with_capacity(decoder.model.layers.len());
         for index in 0..decoder.model.layers.len() {
             inputs.push(stream.clone());
-            stream = decoder.block(index, Tensor::from_inner(stream), &rotary, layout).inner();
+            let input = Tensor::from_inner(stream);
+            stream = decoder.counted_block(index, input, &rotary, layout, counted, &mut |_| ()).inner();
         }
         (inputs, stream)
     }

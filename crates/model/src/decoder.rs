@@ -5,6 +5,7 @@
 //! parameter's path is its key. The seams are [`Decoder::embed`], [`Decoder::block`] and [`Decoder::norm_and_head`];
 //! everything else is made of them.
 
+use crate::counted::Counted;
 use crate::lora::{Adapters, Lora};
 use crate::ops::{self, RotaryTables, RowLoss, RowTargets};
 use crate::parts::{Attention, GatedDeltaNet, Linear, Mlp, Moe, Norm, Routing, Source, rope};
@@ -103,7 +104,30 @@ impl Block {
         layout: &Layout,
         watch: &mut dyn FnMut(&Routing),
     ) -> Tensor<3> {
-        let stream = self.mix(stream, rotary, layout);
+        self.feed(self.mix(stream, rotary, layout), watch)
+    }
+
+    /// As [`Block::forward`], of the positions that count, `[1, rows, hidden]`. Experts see all: their routers' loss is
+    /// made of every position.
+    fn forward_counted(
+        &self,
+        stream: Tensor<3>,
+        rotary: &RotaryTables,
+        layout: &Layout,
+        counted: &Counted,
+        watch: &mut dyn FnMut(&Routing),
+    ) -> Tensor<3> {
+        match (&self.self_attn, counted.narrowed_layout(), &self.mlp) {
+            (Some(attention), Some(narrowed), FeedForward::Dense(_)) => {
+                let heads = attention.heads(self.input_layernorm.forward(stream.clone()), rotary, narrowed);
+                self.feed(counted.rows(stream) + attention.o_proj.forward(counted.rows(heads)), watch)
+            }
+            _ => counted.rows(self.forward(stream, rotary, layout, watch)),
+        }
+    }
+
+    /// The feed-forward part, each position alone.
+    fn feed(&self, stream: Tensor<3>, watch: &mut dyn FnMut(&Routing)) -> Tensor<3> {
         let normed = self.post_attention_layernorm.forward(stream.clone());
         stream
             + match &self.mlp {
@@ -174,6 +198,22 @@ impl Decoder {
         self.model.layers[index].forward(stream, rotary, layout, watch)
     }
 
+    /// As [`Decoder::watched_block`]; the last block gives the positions that count, `[1, rows, hidden]`.
+    pub(crate) fn counted_block(
+        &self,
+        index: usize,
+        stream: Tensor<3>,
+        rotary: &RotaryTables,
+        layout: &Layout,
+        counted: &Counted,
+        watch: &mut dyn FnMut(&Routing),
+    ) -> Tensor<3> {
+        match index + 1 == self.model.layers.len() {
+            true => self.model.layers[index].forward_counted(stream, rotary, layout, counted, watch),
+            false => self.watched_block(index, stream, rotary, layout, watch),
+        }
+    }
+
     /// What the router of a block says of its input, `[batch, seq, hidden]`; none where the block has no experts.
     pub fn routing(&self, index: usize, stream: Tensor<3>, rotary: &RotaryTables, layout: &Layout) -> Option<Routing> {
         let block = &self.model.layers[index];
@@ -210,20 +250,10 @@ impl Decoder {
         weights: &[f32],
         temperature: f32,
     ) -> Tensor<1> {
-        self.row_losses(tokens, layout, targets, weights, temperature).total
-    }
-
-    /// As [`Decoder::weighted_nll`], with each row's `nll` beside the sum.
-    pub fn row_losses(
-        &self,
-        tokens: Tensor<2, Int>,
-        layout: &Layout,
-        targets: &[u32],
-        weights: &[f32],
-        temperature: f32,
-    ) -> RowLoss {
         self.check_targets(&tokens, targets, weights, temperature);
-        self.stream_losses(self.stream(tokens, layout), targets, weights, temperature)
+        let counted = Counted::new(weights.iter().map(|&weight| weight != 0.0), layout);
+        let stream = self.counted_stream(tokens, layout, &counted, &mut |_| ());
+        self.stream_losses(stream, &counted.pick(targets), &counted.pick(weights), temperature).total
     }
 
     pub(crate) fn check_targets(&self, tokens: &Tensor<2, Int>, targets: &[u32], weights: &[f32], temperature: f32) {
@@ -233,7 +263,7 @@ impl Decoder {
         assert!(temperature > 0.0, "a loss needs a temperature above 0");
     }
 
-    /// The losses from what leaves the last block, `[batch, seq, hidden]`.
+    /// The losses from what leaves the last block, `[1, rows, hidden]`.
     pub(crate) fn stream_losses(
         &self,
         stream: Tensor<3>,
@@ -260,15 +290,12 @@ impl Decoder {
         targets: &[u32],
         selected: &[bool],
     ) -> Vec<RowStatistics> {
-        let weights: Vec<f32> = selected.iter().map(|&selected| if selected { 1.0 } else { 0.0 }).collect();
-        self.check_targets(&tokens, targets, &weights, 1.0);
-        let decoder = self.valid();
-        let stream = decoder.stream(tokens.inner(), layout);
-        let targets = row_targets(targets, &weights, 1.0, &stream.device());
+        let (decoder, counted, weights, stream) = self.selected_stream(tokens, layout, targets, selected);
+        let targets = row_targets(&counted.pick(targets), &weights, 1.0, &stream.device());
         let found = ops::row_statistics(decoder.normed_rows(stream), decoder.head(), targets);
         let numbers: Vec<f32> = found.into_data().iter::<f32>().collect();
         let of = |row: &[f32]| RowStatistics { nll: row[0], entropy: row[1], is_top: row[2] != 0.0 };
-        numbers.chunks_exact(3).map(of).collect()
+        counted.spread(numbers.chunks_exact(3).map(of))
     }
 
     /// Log-probability of each target where `selected`, 0 elsewhere, without a graph.
@@ -282,9 +309,25 @@ impl Decoder {
         selected: &[bool],
         temperature: f32,
     ) -> Vec<f32> {
-        let weights: Vec<f32> = selected.iter().map(|&selected| if selected { 1.0 } else { 0.0 }).collect();
-        let losses = self.valid().row_losses(tokens.inner(), layout, targets, &weights, temperature);
-        losses.log_probs()
+        let (decoder, counted, weights, stream) = self.selected_stream(tokens, layout, targets, selected);
+        counted.spread(decoder.stream_losses(stream, &counted.pick(targets), &weights, temperature).log_probs())
+    }
+
+    /// What leaves the last block where `selected`, without a graph, with the decoder that has none and weights of 1.
+    fn selected_stream(
+        &self,
+        tokens: Tensor<2, Int>,
+        layout: &Layout,
+        targets: &[u32],
+        selected: &[bool],
+    ) -> (Decoder, Counted, Vec<f32>, Tensor<3>) {
+        let weights: Vec<f32> = selected.iter().map(|&selected| f32::from(u8::from(selected))).collect();
+        self.check_targets(&tokens, targets, &weights, 1.0);
+        let counted = Counted::new(selected.iter().copied(), layout);
+        let decoder = self.valid();
+        let stream = decoder.counted_stream(tokens.inner(), layout, &counted, &mut |_| ());
+        let weights = counted.pick(&weights);
+        (decoder, counted, weights, stream)
     }
 
     fn stream(&self, tokens: Tensor<2, Int>, layout: &Layout) -> Tensor<3> {
@@ -303,6 +346,20 @@ impl Decoder {
         let embedded = self.embed(tokens);
         let blocks = 0..self.model.layers.len();
         blocks.fold(embedded, |stream, index| self.watched_block(index, stream, &rotary, layout, watch))
+    }
+
+    /// What leaves the last block at the positions that count, `[1, rows, hidden]`.
+    pub(crate) fn counted_stream(
+        &self,
+        tokens: Tensor<2, Int>,
+        layout: &Layout,
+        counted: &Counted,
+        watch: &mut dyn FnMut(&Routing),
+    ) -> Tensor<3> {
+        assert_eq!(tokens.dims(), layout.dims(), "tokens and layout differ in shape");
+        let (rotary, blocks) = (self.rotary(layout), 0..self.model.layers.len());
+        let block = |stream, index| self.counted_block(index, stream, &rotary, layout, counted, watch);
+        blocks.fold(self.embed(tokens), block)
     }
 
     fn head(&self) -> Tensor<2> {

@@ -1,6 +1,6 @@
 //! Where the tokens of a batch stand: positions for the rotary turn, and documents for attention.
 
-use burn::tensor::{DType, Device, Int, Tensor, TensorData};
+use burn::tensor::{Bool, DType, Device, Int, Tensor, TensorData};
 use std::ops::Range;
 
 /// Positions, documents and branches of `[batch, seq]` tokens.
@@ -68,6 +68,16 @@ impl Layout {
     pub fn causal(batch: usize, seq: usize, device: &Device) -> Layout {
         let positions: Vec<u32> = (0..batch).flat_map(|_| 0..seq as u32).collect();
         Layout::new(&positions, &vec![0; batch * seq], batch, seq, device)
+    }
+
+    /// The same tokens, of which those that do not count see themselves alone; one word per token, row after row.
+    pub(crate) fn narrowed(&self, counts: &[bool]) -> Layout {
+        let ([batch, seq], device) = (self.dims(), self.visible.device());
+        let left_out = counts.iter().flat_map(|counts| [!counts; 3]).collect();
+        let left_out = Tensor::<3, Bool>::from_data(TensorData::new(left_out, [batch, seq, 3]), &device);
+        let themselves: Vec<i32> = (0..batch * seq).flat_map(|at| [(at % seq) as i32; 3]).collect();
+        let themselves = Tensor::from_data(TensorData::new(themselves, [batch, seq, 3]), (&device, DType::I32));
+        Layout { visible: self.visible.clone().mask_where(left_out, themselves), ..self.clone() }
     }
 
     /// Position of each token in its document, `[batch, seq]`.

@@ -4,6 +4,7 @@
 
 mod accumulate;
 mod config;
+mod counted;
 mod decoder;
 mod design;
 mod error;

@@ -70,6 +70,11 @@ impl Attention {
 
     /// `[batch, seq, hidden]` to the same.
     pub fn forward(&self, x: Tensor<3>, rotary: &RotaryTables, layout: &Layout) -> Tensor<3> {
+        self.o_proj.forward(self.heads(x, rotary, layout))
+    }
+
+    /// What enters the output projection, `[batch, seq, query_heads · head_dim]`.
+    pub(crate) fn heads(&self, x: Tensor<3>, rotary: &RotaryTables, layout: &Layout) -> Tensor<3> {
         let [batch, seq, _] = x.dims();
         let turned = |heads: Tensor<4>, norm: &Option<Norm>| match norm {
             Some(norm) => norm.forward_and_turn(heads, rotary),
@@ -85,7 +90,7 @@ impl Attention {
             Some(gate) => out * activation::sigmoid(gate),
             None => out,
         };
-        self.o_proj.forward(out.reshape([batch, seq, self.query_heads * self.head_dim]))
+        out.reshape([batch, seq, self.query_heads * self.head_dim])
     }
 
     /// Each `[batch, seq, query_heads, head_dim]`.

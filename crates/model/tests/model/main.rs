@@ -4,6 +4,7 @@
 mod checkpoints;
 mod config;
 mod copying;
+mod counted;
 mod device;
 mod generation;
 mod gguf;
