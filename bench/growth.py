@@ -8,7 +8,7 @@ work on the machine moves less, and wall seconds beside them. Writes bench/resul
 import argparse
 import json
 import math
-import pathlib
+import random
 import sys
 
 import models
@@ -18,7 +18,7 @@ from parts import Where
 from table import figure, median
 
 # Layers, width and inner width; heads of 64 and a vocabulary of 4,096.
-SHAPES = [(2, 128, 256), (4, 192, 512), (6, 384, 1024), (8, 512, 1536), (12, 768, 2048), (16, 1024, 2816)]
+SHAPES = [(2, 128, 256), (4, 192, 512), (6, 384, 1024), (8, 512, 1536), (12, 768, 2048), (16, 1024, 2816), (26, 1280, 3584)]
 
 
 def shape(layers, width, inner):
@@ -63,26 +63,36 @@ def threads(where):
 
 
 def rows(where):
+    """Ingest of so many trajectories, and curation with every rule of what came out."""
     points = []
-    for size in (1_000, 10_000) if where.short else (10_000, 100_000, 1_000_000):
-        logs = where.fresh("growth-logs")
+    for size in (1_000, 10_000) if where.short else (10_000, 100_000, 1_000_000, 10_000_000):
+        logs, ingested, curated = (where.fresh(f"growth-{name}") for name in ("logs", "ingested", "curated"))
         logs.mkdir()
+        random.seed(1)
         with open(logs / "logs.jsonl", "w") as out:
-            out.writelines(f"{json.dumps({'messages': list(short_trajectory(number))})}\n" for number in range(size))
-        run = where.ours("worldloom", "ingest", logs, "--out", where.fresh("growth-ingested"))()
-        points.append({"size": size, "seconds": run.seconds, "processor": run.processor, "peak_mib": run.peak_mib})
-    where.fresh("growth-logs")
-    where.fresh("growth-ingested")
+            out.writelines(map(short_trajectory, range(size)))
+        megabytes = (logs / "logs.jsonl").stat().st_size / 1e6
+        ingest = where.ours("worldloom", "ingest", logs, "--out", ingested, limit=3600)()
+        where.fresh("growth-logs")
+        curate = where.ours("worldloom", "curate", "--trajectories", ingested, "--out", curated,
+                            "--config", where.root / "configs/curate/full.toml", limit=7200)()
+        for work, run in (("ingest", ingest), ("curate", curate)):
+            point = {"size": size, "seconds": run.seconds, "processor": run.processor, "peak_mib": run.peak_mib}
+            print(f"{work} of {size:,} trajectories, {megabytes:,.0f} MB: {point}", flush=True)
+            points.append({"work": work, "input_mb": megabytes, **point})
+    for name in ("logs", "ingested", "curated"):
+        where.fresh(f"growth-{name}")
     return points
 
 
 def short_trajectory(number):
-    yield {"role": "user", "content": f"Task {number}: count the lines."}
-    for turn in range(3):
-        arguments = json.dumps({"command": f"wc -l part-{number}-{turn}.txt"})
-        call = {"id": f"call-{turn}", "type": "function", "function": {"name": "bash", "arguments": arguments}}
-        yield {"role": "assistant", "content": "", "tool_calls": [call]}
-        yield {"role": "tool", "tool_call_id": f"call-{turn}", "content": f"{number * 7919 % 1009} part-{number}-{turn}.txt"}
+    """A line of chat messages: a task and three calls. Words are random, so that no trajectory is another's duplicate."""
+    turns = "".join(
+        f',{{"role":"assistant","content":"{random.randbytes(12).hex(" ", 3)}","tool_calls":[{{"id":"call-{turn}",'
+        f'"type":"function","function":{{"name":"bash","arguments":"{{\\"command\\": \\"cat {random.randbytes(6).hex()}.txt\\"}}"}}}}]}},'
+        f'{{"role":"tool","tool_call_id":"call-{turn}","content":"{random.randbytes(36).hex(" ", 3)}"}}'
+        for turn in range(3))
+    return f'{{"messages":[{{"role":"user","content":"Task {number}: find {random.randbytes(4).hex()}."}}{turns}]}}\n'
 
 
 def exponent(points, key):
@@ -103,15 +113,23 @@ def main():
     driver.RESULTS.mkdir(exist_ok=True)
     path = driver.RESULTS / "growth.json"
     results = json.loads(path.read_text()) if path.exists() else {}
-    for name in arguments.curves or curves:
-        points = curves[name](where)
-        fits = {key: exponent(points, key) for key in ("processor", "seconds", "peak_mib")}
-        results[name] = {"machine": driver.machine(), "points": points, "exponents": fits}
-        print(f"| {name} | seconds | processor, s | peak, MiB |\n|---|---|---|---|")
-        for point in points:
-            print(f"| {point['size']:,} | {figure(point['seconds'])} | {figure(point['processor'])} | {figure(point['peak_mib'])} |")
-        print(f"| exponent | {fits['seconds']:.2f} | {fits['processor']:.2f} | {fits['peak_mib']:.2f} |\n", flush=True)
-    path.write_text(json.dumps(results, indent=1) + "\n")
+    for curve in arguments.curves or curves:
+        of_work = {}
+        for point in curves[curve](where):
+            of_work.setdefault(point.pop("work", curve), []).append(point)
+        for name, points in of_work.items():
+            results[name] = told(name, points)
+            path.write_text(json.dumps(results, indent=1) + "\n")
+
+
+def told(name, points):
+    """The table of a curve, printed, and what is kept of it."""
+    fits = {key: exponent(points, key) for key in ("processor", "seconds", "peak_mib")}
+    print(f"| {name} | seconds | processor, s | peak, MiB |\n|---|---|---|---|")
+    for point in points:
+        print(f"| {point['size']:,} | {figure(point['seconds'])} | {figure(point['processor'])} | {figure(point['peak_mib'])} |")
+    print(f"| exponent | {fits['seconds']:.2f} | {fits['processor']:.2f} | {fits['peak_mib']:.2f} |\n", flush=True)
+    return {"machine": driver.machine(), "points": points, "exponents": fits}
 
 
 if __name__ == "__main__":

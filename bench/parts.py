@@ -49,8 +49,8 @@ class Where:
                      for name, file in PRELOADS.items()}
         self.preloads = {name: path for name, path in libraries.items() if path}
 
-    def ours(self, *words, follow=None):
-        return lambda: Run([self.release / words[0], *words[1:]], {"MIMALLOC_PURGE_DELAY": "-1"}, follow=follow)
+    def ours(self, *words, follow=None, limit=300):
+        return lambda: Run([self.release / words[0], *words[1:]], {"MIMALLOC_PURGE_DELAY": "-1"}, limit, follow)
 
     def peer(self, name, *words, allocator=None, limit=300):
         preload = {"LD_PRELOAD": self.preloads[allocator]} if allocator else {}
