@@ -1,5 +1,6 @@
 //! Near duplicates: signatures, the bands in which they meet, and the pairs that are alike.
 
+use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::functions_window::expr_fn::{first_value, lag};
 use datafusion::logical_expr::ExprFunctionExt;
 use datafusion::prelude::{Expr, JoinType, col, lit};
@@ -35,7 +36,7 @@ impl Plans<'_> {
         Ok(frame())
     }
 
-    /// Each trajectory once per band, with those of the bucket it is compared with.
+    /// Each trajectory once per band that it shares, with those of the bucket it is compared with.
     fn bands(&self, near: &NearDuplicates, of: &str) -> Result<Frame> {
         let sketches = self.engine.table(&format!("{of}sketches"))?;
         let keys = self.call(BAND_KEYS, vec![col("signature"), lit(near.rows_per_band() as u64)])?;
@@ -43,9 +44,16 @@ impl Plans<'_> {
             let in_bucket = |function: Expr| {
                 function.partition_by(vec![col("band")]).order_by(vec![col("trajectory_id").sort(true, false)]).build()
             };
-            let mut bands = sketches
-                .select(vec![col("trajectory_id"), keys.alias("band")])?
-                .unnest_columns(&["band"])?
+            let all =
+                sketches.select(vec![col("trajectory_id"), keys.alias("band")])?.unnest_columns(&["band"])?;
+            // Nearly every bucket has one member; a window takes its time for each.
+            let shared = all
+                .clone()
+                .aggregate(vec![col("band")], vec![count(lit(1i64)).alias("members")])?
+                .filter(col("members").gt(lit(1i64)))?
+                .select(vec![col("band").alias("shared_band")])?;
+            let mut bands = all
+                .join(shared, JoinType::LeftSemi, &["band"], &["shared_band"], None)?
                 .with_column(OTHERS[0], in_bucket(first_value(col("trajectory_id")))?)?;
             for (at, name) in OTHERS.iter().enumerate().skip(1) {
                 let before = lag(col("trajectory_id"), Some(at as i64), None);
