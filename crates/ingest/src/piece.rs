@@ -10,7 +10,8 @@ use worldloom_schema::{Document, Trajectory};
 use crate::json::{Fields, Value};
 use crate::refusal::{Counts, Refusal, count};
 use crate::repair;
-use crate::rows::Rows;
+use crate::rows::{Row, Rows};
+use crate::tf_records;
 
 /// How much of the input one reading takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,16 +102,23 @@ impl<'a> FilePiece<'a> {
         }
     }
 
-    /// The rows of a file that holds JSON: lines, elements of an array, documents. A row that cannot be read is a
-    /// refusal; the rows after it follow where the file's layout allows that.
+    /// The rows of a file that holds JSON: lines, elements of an array, documents; or records of TFRecord. A row that
+    /// cannot be read is a refusal; the rows after it follow where the file's layout allows that.
     pub(crate) fn rows(&self, counts: &mut Counts) -> Vec<RecordRow> {
-        let rows = Rows::open(Box::new(self.bytes), self.name);
+        self.each_row(counts).collect()
+    }
+
+    /// The same, one at a time.
+    pub(crate) fn each_row(&self, counts: &mut Counts) -> impl Iterator<Item = RecordRow> {
+        let rows: Box<dyn Iterator<Item = Row>> = match tf_records::is_first(self.bytes) {
+            true => tf_records::rows(self.bytes),
+            false => Box::new(Rows::open(Box::new(self.bytes), self.name)),
+        };
         rows.map(|row| RecordRow {
             number: row.number,
             offset: row.offset,
             text: row.bytes.map(|bytes| repair::to_text(bytes, counts)),
         })
-        .collect()
     }
 
     /// The fields of the first row, where that is an object.

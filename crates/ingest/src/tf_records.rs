@@ -2,8 +2,8 @@
 //!
 //! A record is its length (eight bytes), a checksum of these, its bytes and their checksum, all little-endian; the first
 //! checksum says that a file is one of records at all. An `Example` is a map from names to lists. Numbers stay numbers;
-//! bytes that are text without control characters become a string, a picture `{"image_bytes": n}`, and all else
-//! `{"base64": "…"}`. A record longer than [`MOST_BYTES`] is refused.
+//! bytes that are text without control characters become a string, a picture (by its first bytes, or by TensorFlow's name
+//! for one) `{"image_bytes": n}`, and all else `{"base64": "…"}`. A record longer than [`MOST_BYTES`] is refused.
 
 use std::io::{BufRead, Read};
 
@@ -18,6 +18,9 @@ use crate::rows::{MOST_BYTES, Row, unreadable};
 const HEAD_BYTES: usize = 12;
 /// How pictures begin: PNG, JPEG.
 const PICTURES: [&[u8]; 2] = [b"\x89PNG", b"\xff\xd8\xff"];
+
+/// What TensorFlow's data sets call a picture, also one of bare pixels.
+const PICTURE_NAME: &str = "image/encoded";
 
 /// Whether these are the first bytes of a file of records.
 pub(crate) fn is_first(head: &[u8]) -> bool {
@@ -34,7 +37,7 @@ fn length(head: &[u8; HEAD_BYTES]) -> Option<u64> {
 }
 
 /// The rows of a file of records.
-pub(crate) fn rows(mut reader: impl BufRead + Send + 'static) -> Box<dyn Iterator<Item = Row> + Send> {
+pub(crate) fn rows<'a>(mut reader: impl BufRead + Send + 'a) -> Box<dyn Iterator<Item = Row> + Send + 'a> {
     let (mut number, mut offset, mut is_done) = (0, 0, false);
     Box::new(std::iter::from_fn(move || {
         if is_done {
@@ -82,7 +85,9 @@ fn example(bytes: &[u8]) -> Option<String> {
     for features in Message(bytes).bytes_of(1)? {
         for entry in Message(features).bytes_of(1)? {
             let name = std::str::from_utf8(Message(entry).bytes_of(1)?.first()?).ok()?.to_string();
-            let value = Message(entry).bytes_of(2)?.first().map_or(Some("[]".into()), |feature| list(feature))?;
+            let is_picture = name == PICTURE_NAME;
+            let feature = Message(entry).bytes_of(2)?.into_iter().next();
+            let value = feature.map_or(Some("[]".into()), |feature| list(feature, is_picture))?;
             fields.push(format!("{}: {value}", quote(&name)));
         }
     }
@@ -91,13 +96,13 @@ fn example(bytes: &[u8]) -> Option<String> {
 }
 
 /// `Feature { bytes_list | float_list | int64_list }`, each with its values in field 1.
-fn list(feature: &[u8]) -> Option<String> {
+fn list(feature: &[u8], is_picture: bool) -> Option<String> {
     let mut values = Vec::new();
     for (kind, value) in Message(feature) {
         let Wire::Bytes(list) = value else { return None };
         for (field, value) in Message(list) {
             match (kind, field, value) {
-                (1, 1, Wire::Bytes(bytes)) => values.push(bytes_text(bytes)),
+                (1, 1, Wire::Bytes(bytes)) => values.push(bytes_text(bytes, is_picture)),
                 (2, 1, Wire::Bytes(packed)) => {
                     let (floats, _) = packed.as_chunks::<4>();
                     values.extend(floats.iter().map(|bytes| float_text(f32::from_le_bytes(*bytes))));
@@ -120,13 +125,13 @@ fn float_text(number: f32) -> String {
     if number.is_finite() { number.to_string() } else { "null".into() }
 }
 
-fn bytes_text(bytes: &[u8]) -> String {
+fn bytes_text(bytes: &[u8], is_picture: bool) -> String {
+    if is_picture || PICTURES.iter().any(|start| bytes.starts_with(start)) {
+        return format!("{{\"image_bytes\": {}}}", bytes.len());
+    }
     let is_text = |text: &&str| !text.chars().any(|letter| letter.is_control() && !"\t\n\r".contains(letter));
     match std::str::from_utf8(bytes).ok().filter(is_text) {
         Some(text) => quote(text),
-        None if PICTURES.iter().any(|start| bytes.starts_with(start)) => {
-            format!("{{\"image_bytes\": {}}}", bytes.len())
-        }
         None => format!("{{\"base64\": \"{}\"}}", base64::engine::general_purpose::STANDARD.encode(bytes)),
     }
 }
@@ -219,11 +224,12 @@ mod tests {
         let features = [
             feature("goal", 1, &field(1, "Pay — now".as_bytes())),
             feature("tree", 1, &[field(1, b"\x08\x01"), field(1, b"\x89PNG\x0d\x0a\x1a\x0a")].concat()),
+            feature("image/encoded", 1, &field(1, b"rgb")),
             feature("ids", 3, &field(1, &[7, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1])),
             feature("shares", 2, &field(1, &[0.5f32.to_le_bytes(), f32::NAN.to_le_bytes()].concat())),
         ];
         let record = framed(&field(1, &features.concat()));
-        let text = r#"{"goal": ["Pay — now"], "ids": [7, -1], "shares": [0.5, null], "tree": [{"base64": "CAE="}, {"image_bytes": 8}]}"#;
+        let text = r#"{"goal": ["Pay — now"], "ids": [7, -1], "image/encoded": [{"image_bytes": 3}], "shares": [0.5, null], "tree": [{"base64": "CAE="}, {"image_bytes": 8}]}"#;
         let bytes = record.len() as u64;
         assert_eq!(read([record.clone(), record].concat()), [(0, Ok(text.into())), (bytes, Ok(text.into()))]);
     }

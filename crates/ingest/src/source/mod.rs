@@ -7,6 +7,7 @@ mod agent_instruct;
 mod agentnet_bench;
 mod agentnet_recording;
 mod agentworld;
+mod aitw;
 mod android_actions;
 mod android_control;
 mod android_control_records;
@@ -38,6 +39,7 @@ mod inspect;
 mod intercode;
 mod kimi;
 mod livemcp;
+mod llamatouch;
 mod mapped;
 mod messages;
 mod mini_swe;
@@ -63,6 +65,7 @@ mod tarko;
 mod tau_bench;
 mod terminal_bench;
 mod tree;
+mod uiautomator;
 mod webdancer;
 mod webshop;
 mod webvoyager;
@@ -85,6 +88,10 @@ static SOURCES: &[&dyn Source] = &[
     &android_history::AndroidHistory,
     &android_control::AndroidControl,
     &android_control_records::FORMAT,
+    &aitw::STEPS,
+    &aitw::EPISODES,
+    &llamatouch::Trace,
+    &llamatouch::Run,
     &autodroid::Exploration,
     &autodroid::Profiles,
     &miniwob::MiniWob,

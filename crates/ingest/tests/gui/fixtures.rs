@@ -87,6 +87,18 @@ fn published_android_episodes_are_records_with_windows_and_trees() {
 }
 
 #[test]
+fn steps_of_screenshots_are_episodes_whoever_exported_them() {
+    check("aitw");
+    check("aitw-seeclick");
+}
+
+#[test]
+fn dumps_of_uiautomator_are_trees_with_the_actions_between_them() {
+    check("llamatouch");
+    check("llamatouch-run");
+}
+
+#[test]
 fn requests_and_their_responses_are_turns_and_the_looks_of_a_page_are_left_out() {
     check("har");
 }
