@@ -16,6 +16,7 @@ mod feed;
 mod files;
 mod json;
 mod listing;
+mod panics;
 mod parts;
 mod piece;
 mod read;

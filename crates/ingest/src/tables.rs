@@ -4,7 +4,6 @@
 //! that the row had none. A string in a column that formats keep messages in, and that holds JSON, is that JSON.
 
 use std::io::{BufRead, Read};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::buffer::Buffer;
@@ -20,6 +19,7 @@ use parquet::file::reader::ChunkReader;
 
 use crate::feed::WHOLE_FILE_BYTES;
 use crate::json::{Value, quote};
+use crate::panics;
 use crate::refusal::Refusal;
 use crate::rows::Row;
 use crate::tf_records;
@@ -163,10 +163,7 @@ fn batch_rows(
 
 /// What the readers of columns say of a file. Some that are damaged make them panic, which is a refusal like another.
 fn caught<T>(rule: &'static str, read: impl FnOnce() -> Result<T, Refusal>) -> Result<T, Refusal> {
-    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
-        let said = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
-        Err(Refusal::new(rule, format!("damaged: {}", said.unwrap_or("the reader panicked"))))
-    })
+    panics::catch(read).unwrap_or_else(|said| Err(Refusal::new(rule, format!("damaged: {said}"))))
 }
 
 /// Rows of a CSV file with a header; the first line says the separator.
