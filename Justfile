@@ -39,6 +39,7 @@ test-mpi:
 
 # A scheduler and two workers on loopback against one process, also when a worker is killed. Builds about 400 packages.
 test-cluster:
+    cargo clippy --locked --manifest-path cluster/Cargo.toml --all-targets -- -D warnings
     cargo test --locked --manifest-path cluster/Cargo.toml -- --nocapture
 
 # Everything side by side with the Python stack, in one sitting: `just bench step grpo --short`; docs/speed.md. The Python

@@ -8,10 +8,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 use worldloom_cluster::{Ballista, Executor, Scheduler, run_executor, run_scheduler};
-use worldloom_curate::{CurateConfig, Resources};
+use worldloom_curate::{Answer, Job, Resources};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -60,25 +59,6 @@ enum Command {
     /// Curate a job that comes as JSON on the input.
     #[command(hide = true)]
     Curate,
-}
-
-/// A curation.
-#[derive(Deserialize)]
-struct Job {
-    address: String,
-    config: CurateConfig,
-    trajectories: Vec<PathBuf>,
-    documents: Vec<PathBuf>,
-    out: PathBuf,
-}
-
-/// What is said about a job while it runs and when it ends.
-#[derive(Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Answer {
-    Progress { done: u64, total: u64 },
-    Failed { error: String, hint: Option<String> },
-    Done,
 }
 
 fn main() -> ExitCode {

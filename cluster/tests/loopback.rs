@@ -1,5 +1,11 @@
 //! A scheduler and two workers on loopback find what one process finds, also when one of them is killed.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
+#[path = "../../crates/curate/tests/curate/common.rs"]
+#[expect(dead_code, reason = "shared with the tests of curate")]
+mod common;
+
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -7,15 +13,13 @@ use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use common::trajectory;
 use tempfile::TempDir;
 use worldloom_cluster::Ballista;
 use worldloom_curate::{
-    CurateConfig, Decontaminate, Mixture, MixtureKey, NearDuplicates, PoolShares, Resources, Rules, SecretKind,
-    Secrets, TurnMask, TurnsPerTrajectory, run,
+    CurateConfig, Decontaminate, Mixture, MixtureKey, NearDuplicates, Resources, SecretKind, Secrets, run,
 };
-use worldloom_schema::{
-    ActionKind, Domain, ObservationKind, Outcome, System, Trajectory, Turn, trajectory_id, write_table,
-};
+use worldloom_schema::{System, Trajectory, Turn, trajectory_id};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_worldloom-cluster");
 /// What may pass until a part of the cluster is there.
@@ -72,22 +76,6 @@ impl Drop for Loopback {
 /// Every rule on.
 fn config() -> CurateConfig {
     CurateConfig {
-        seed: 7,
-        pools: PoolShares { cpt: 0.5, sft: 0.3, rl: 0.2 },
-        eval_groups: Vec::new(),
-        eval_share: 0.2,
-        turn_mask: TurnMask::default(),
-        turns_per_trajectory: TurnsPerTrajectory { sft: 1, rl: 1 },
-        min_turns: 2,
-        max_turns: 30,
-        max_observation_chars: 1000,
-        drop_exact_duplicates: true,
-        group_pools: BTreeMap::new(),
-        holdout_sources: Vec::new(),
-        max_action_chars: None,
-        max_trajectory_chars: None,
-        limits: BTreeMap::new(),
-        rules: Rules::default(),
         near_duplicates: Some(NearDuplicates { threshold: 0.6, shingle_words: 2, places: 64 }),
         decontaminate: Some(Decontaminate {
             against: vec![],
@@ -96,28 +84,15 @@ fn config() -> CurateConfig {
             longest_run: 12,
             largest_share: 1.0,
         }),
-        documents: None,
         secrets: Some(Secrets { kinds: SecretKind::ALL.into(), private_hosts: vec![], allow: vec![] }),
         mixture: Some(Mixture { by: MixtureKey::Source, alpha: 0.5, weights: BTreeMap::new() }),
+        ..common::config()
     }
 }
 
-fn turn(index: u32, action: String, observation: String) -> Turn {
-    Turn {
-        index,
-        action,
-        action_kind: ActionKind::Command,
-        observation,
-        observation_kind: ObservationKind::Text,
-        reasoning: None,
-        pre_state: None,
-        trace: None,
-        is_error: Some(false),
-        truncated: false,
-        flags: Vec::new(),
-        keep_class: None,
-        keep: None,
-    }
+/// A turn whose class the plans find.
+fn turn(action: &str, observation: &str) -> Turn {
+    Turn { flags: Vec::new(), ..common::turn(action, observation) }
 }
 
 /// Copies, near duplicates and turns said twice, so that every plan has something to do.
@@ -125,25 +100,19 @@ fn trajectories() -> Vec<Trajectory> {
     let of = |at: u64| {
         let text = (0..40).map(|word| format!("z{}", (at / 3) * 100 + word)).collect::<Vec<_>>().join(" ");
         let turns = vec![
-            turn(0, format!("ls fig{}", at % 11), format!("plum{}", at % 7)),
-            turn(1, format!("read {at}"), format!("{text} {}", if at % 5 == 0 { 0 } else { at })),
-            turn(2, format!("mail u{at}@plum.io"), "sent to 10.0.0.3".into()),
+            turn(&format!("ls fig{}", at % 11), &format!("plum{}", at % 7)),
+            turn(&format!("read {at}"), &format!("{text} {}", if at.is_multiple_of(5) { 0 } else { at })),
+            turn(&format!("mail u{at}@plum.io"), "sent to 10.0.0.3"),
         ];
         let state = format!("state {}", at - at % 2 * u64::from(at % 9 == 1));
-        let system = System { task_description: "T".into(), initial_state: Some(state), ..System::default() };
+        let trajectory = trajectory(&format!("group-{:02}", at % 15), &state, turns);
+        let system = System { task_description: "T".into(), ..trajectory.system };
         Trajectory {
-            trajectory_id: trajectory_id(&system, &turns),
-            source: if at % 5 == 0 { "rare".into() } else { "common".into() },
-            source_path: "x.jsonl".into(),
+            trajectory_id: trajectory_id(&system, &trajectory.turns),
+            source: if at.is_multiple_of(5) { "rare".into() } else { "common".into() },
             source_row: at,
-            format: "chat".into(),
-            domain: Domain::Terminal,
-            task_group: format!("group-{:02}", at % 15),
-            licence: None,
             system,
-            turns,
-            outcome: Outcome::default(),
-            pool: None,
+            ..trajectory
         }
     };
     let mut all: Vec<Trajectory> = (0..900).map(of).collect();
@@ -154,11 +123,7 @@ fn trajectories() -> Vec<Trajectory> {
 fn write_inputs(folder: &Path) -> Vec<PathBuf> {
     let all = trajectories();
     let parts = all.chunks(all.len() / 3 + 1).enumerate();
-    let write = |(at, rows): (usize, &[Trajectory])| {
-        let path = folder.join(format!("{at}.parquet"));
-        write_table(&path, rows.iter().cloned()).unwrap();
-        path
-    };
+    let write = |(at, rows): (usize, &[Trajectory])| common::write(folder, &format!("{at}.parquet"), rows);
     parts.map(write).collect()
 }
 
@@ -176,7 +141,8 @@ fn curate(
     let out = TempDir::new().unwrap();
     let report = run(&config(), inputs, &[], out.path(), resources, progress).unwrap();
     for rule in ["exact_duplicate", "near_duplicate", "mixture"] {
-        assert!(report.dropped_trajectories[rule] > 0, "{rule} is tested: {:?}", report.dropped_trajectories);
+        let dropped = report.dropped_trajectories.get(rule).copied().unwrap_or(0);
+        assert!(dropped > 0, "{rule} is tested: {:?}", report.dropped_trajectories);
     }
     files(out.path())
 }

@@ -3,14 +3,11 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::ArgMatches;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use worldloom_curate::Report;
+use worldloom_curate::{Answer, Job, Report};
 
 use crate::config::UserError;
 
@@ -22,28 +19,8 @@ pub(crate) const COMMANDS: [(&str, &str); 2] = [
     ("scheduler", "Hand out tasks of `curate --cluster` to workers (Ballista scheduler)"),
 ];
 
-/// A curation for a cluster.
-#[derive(Serialize)]
-pub(crate) struct Job<'a> {
-    /// `ballista://HOST:PORT`.
-    pub(crate) address: &'a str,
-    pub(crate) config: &'a Value,
-    pub(crate) trajectories: &'a [PathBuf],
-    pub(crate) documents: &'a [PathBuf],
-    pub(crate) out: &'a Path,
-}
-
-/// What is said about a job, a line each.
-#[derive(Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Answer {
-    Progress { done: u64, total: u64 },
-    Failed { error: String, hint: Option<String> },
-    Done,
-}
-
 /// Runs a curation whose plans a cluster runs; its files are written into `job.out`.
-pub(crate) fn curate(job: &Job<'_>, progress: &dyn Fn(u64, u64)) -> Result<Report> {
+pub(crate) fn curate(job: &Job, progress: &dyn Fn(u64, u64)) -> Result<Report> {
     let mut program = command()?.arg("curate").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().context(PROGRAM)?;
     if let Some(mut input) = program.stdin.take() {
         input.write_all(serde_json::to_string(job)?.as_bytes()).context(PROGRAM)?;

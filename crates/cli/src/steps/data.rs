@@ -64,17 +64,18 @@ impl Step for Curate {
     }
 
     fn run(&self, context: &StepContext<'_>) -> Result<Counts> {
-        let trajectories = [context.input("trajectories")?.join(TRAJECTORY_FILE)];
+        let config = context.config()?;
+        let trajectories = vec![context.input("trajectories")?.join(TRAJECTORY_FILE)];
         let documents: Vec<PathBuf> =
             context.optional("documents").map(|folder| folder.join(DOCUMENT_FILE)).into_iter().collect();
         let report = match &self.cluster {
             Some(address) => {
-                let (out, config) = (&context.out, context.config);
-                let job = cluster::Job { address, config, trajectories: &trajectories, documents: &documents, out };
+                let (address, out) = (address.clone(), context.out.clone());
+                let job = worldloom_curate::Job { address, config, trajectories, documents, out };
                 cluster::curate(&job, &context.advance())?
             }
             None => worldloom_curate::run(
-                &context.config()?,
+                &config,
                 &trajectories,
                 &documents,
                 &context.out,

@@ -5,6 +5,7 @@ mod balance;
 mod common;
 mod documents;
 mod duplicates;
+mod job;
 mod leaks;
 mod pools;
 mod resume;
