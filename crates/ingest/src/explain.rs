@@ -66,8 +66,8 @@ pub fn explain(config: &IngestConfig, scratch: &Path, access: &Access) -> Result
             Some(kind)
         }
         Entry::File(file) => match feed::open(Arc::new(file), forced, formats, &Arc::default())? {
-            Opened::Whole { file, source, bytes } => {
-                add(Item::Whole { file, source, bytes })?;
+            Opened::Whole { file, source, content } => {
+                add(Item::Whole { file, source, content })?;
                 Some(source)
             }
             Opened::Rows(mut rows) => {

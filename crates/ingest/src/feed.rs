@@ -41,7 +41,7 @@ pub(crate) enum Item<'s> {
     /// A file that has not been opened.
     Small(Arc<InputFile>),
     /// A file to be read whole by its format.
-    Whole { file: Arc<InputFile>, source: &'s dyn Source, bytes: std::result::Result<Vec<u8>, Refusal> },
+    Whole { file: Arc<InputFile>, source: &'s dyn Source, content: std::result::Result<Content, Refusal> },
     /// A folder to be read by its format.
     Folder(Arc<InputFolder<'s>>),
     /// An archive that could not be unpacked.
@@ -62,7 +62,23 @@ pub(crate) enum Opened<'s> {
     /// Its rows are read one by one.
     Rows(OpenRows<'s>),
     /// It is read whole.
-    Whole { file: Arc<InputFile>, source: &'s dyn Source, bytes: std::result::Result<Vec<u8>, Refusal> },
+    Whole { file: Arc<InputFile>, source: &'s dyn Source, content: std::result::Result<Content, Refusal> },
+}
+
+/// What a format for whole files is given.
+pub(crate) enum Content {
+    Bytes(Vec<u8>),
+    /// Of a file of columns or records, which are no text.
+    Rows(Vec<Row>),
+}
+
+impl Content {
+    fn bytes(&self) -> usize {
+        match self {
+            Content::Bytes(bytes) => bytes.len(),
+            Content::Rows(rows) => rows.iter().map(|row| row.bytes.as_ref().map_or(0, Vec::len)).sum(),
+        }
+    }
 }
 
 /// The rows of a file, those first that were looked at to find its format.
@@ -100,7 +116,7 @@ impl<'s> Feed<'s> {
             bytes += match &item {
                 Item::Row { row, .. } => row.bytes.as_ref().map_or(0, Vec::len),
                 Item::Small(file) => file.bytes as usize,
-                Item::Whole { bytes, .. } => bytes.as_ref().map_or(0, Vec::len),
+                Item::Whole { content, .. } => content.as_ref().map_or(0, Content::bytes),
                 Item::Folder(folder) => folder.bytes as usize,
                 Item::Refused { .. } => 0,
             };
@@ -119,7 +135,9 @@ impl<'s> Feed<'s> {
                         return Ok(Some(Item::Row { file, source, row }));
                     }
                 }
-                Some(Opened::Whole { file, source, bytes }) => return Ok(Some(Item::Whole { file, source, bytes })),
+                Some(Opened::Whole { file, source, content }) => {
+                    return Ok(Some(Item::Whole { file, source, content }));
+                }
                 None => {}
             }
             match self.entries.pop_front() {
@@ -149,28 +167,37 @@ pub(crate) fn open<'s>(
     formats: &[&'s dyn Source],
     read_bytes: &Arc<AtomicU64>,
 ) -> Result<Opened<'s>> {
-    if let Some(source) = forced.filter(|source| source.shape() == Shape::File) {
-        return whole(file, source, read_bytes);
-    }
     let name = files::unpacked_name(&file.name);
     let mut reader = files::open(&file, read_bytes)?;
     let mut head = Vec::new();
     if let Err(error) = reader.by_ref().take(HEAD_BYTES).read_to_end(&mut head) {
         reader = Box::new(BufReader::new(Damage(Some(error))));
     }
-    let mut rows: Box<dyn Iterator<Item = Row> + Send> = match tables::kind(&head, &name) {
+    let table = tables::kind(&head, &name);
+    if let Some(source) = forced.filter(|source| source.shape() == Shape::File && table.is_none()) {
+        return whole(file, source, read_bytes);
+    }
+    let mut rows: Box<dyn Iterator<Item = Row> + Send> = match table {
         None => Box::new(Rows::open(Box::new(Cursor::new(head.clone()).chain(reader)), &name)),
         Some(kind) => table_rows(kind, &file, head.clone(), reader),
     };
+    if let Some(source) = forced.filter(|source| source.shape() == Shape::File) {
+        let content = all_rows(rows, source);
+        return Ok(Opened::Whole { file, source, content });
+    }
     if forced.is_some() {
         return Ok(Opened::Rows(OpenRows { file, source: forced, looked_at: VecDeque::new(), rows }));
     }
     let first = rows.next();
     let text = |row: &Row| Some(repair::to_text(row.bytes.as_ref().ok()?.clone(), &mut Counts::new()));
     let first_row = first.as_ref().and_then(text);
-    let piece = FilePiece { name: &name, bytes: &head, first_row: first_row.as_deref() };
+    let piece = FilePiece { name: &name, bytes: &head, rows: &[], first_row: first_row.as_deref() };
     match source::detect_file(formats, &piece) {
-        Some(source) if source.shape() == Shape::File => whole(file, source, read_bytes),
+        Some(source) if source.shape() == Shape::File && table.is_none() => whole(file, source, read_bytes),
+        Some(source) if source.shape() == Shape::File => {
+            let content = all_rows(first.into_iter().chain(rows), source);
+            Ok(Opened::Whole { file, source, content })
+        }
         source => {
             let mut rows = OpenRows { file, source, looked_at: first.into_iter().collect(), rows };
             if source.is_none() {
@@ -226,15 +253,30 @@ fn all_bytes(reader: impl Read) -> std::result::Result<Vec<u8>, Refusal> {
 fn whole<'s>(file: Arc<InputFile>, source: &'s dyn Source, read_bytes: &Arc<AtomicU64>) -> Result<Opened<'s>> {
     let mut content = Vec::new();
     let read = files::open(&file, read_bytes)?.take(WHOLE_FILE_BYTES + 1).read_to_end(&mut content);
-    let bytes = match read {
+    let content = match read {
         Err(error) => Err(crate::rows::unreadable(&error)),
-        Ok(_) if content.len() as u64 > WHOLE_FILE_BYTES => {
-            let detail = format!("more than {WHOLE_FILE_BYTES} bytes, and `{}` is read whole", source.name());
-            Err(Refusal::new("file_too_large", detail))
-        }
-        Ok(_) => Ok(content),
+        Ok(_) if content.len() as u64 > WHOLE_FILE_BYTES => Err(too_large(source)),
+        Ok(_) => Ok(Content::Bytes(content)),
     };
-    Ok(Opened::Whole { file, source, bytes })
+    Ok(Opened::Whole { file, source, content })
+}
+
+fn too_large(source: &dyn Source) -> Refusal {
+    let detail = format!("more than {WHOLE_FILE_BYTES} bytes, and `{}` is read whole", source.name());
+    Refusal::new("file_too_large", detail)
+}
+
+/// All rows of a file of columns or records. Pictures are left out of them before they are together in memory.
+fn all_rows(rows: impl Iterator<Item = Row>, source: &dyn Source) -> std::result::Result<Content, Refusal> {
+    let (mut all, mut bytes) = (Vec::new(), 0);
+    for row in rows {
+        bytes += row.bytes.as_ref().map_or(0, Vec::len) as u64;
+        if bytes > WHOLE_FILE_BYTES {
+            return Err(too_large(source));
+        }
+        all.push(row);
+    }
+    Ok(Content::Rows(all))
 }
 
 /// Finds the format from further rows. A file of no known format becomes one refused row.

@@ -186,7 +186,7 @@ fn archive_kind(path: &Path, file: &InputFile, search: Search<'_, '_>) -> Result
     }
     let kind = archive::kind(&packed, &head);
     let name = files::unpacked_name(&file.name);
-    let piece = FilePiece { name: &name, bytes: &packed, first_row: None };
+    let piece = FilePiece { name: &name, bytes: &packed, rows: &[], first_row: None };
     let is_read_whole = |source: &dyn Source| source.shape() == Shape::File && source.detects(&Piece::File(&piece));
     let known = match search.forced {
         Some(source) => is_read_whole(source),

@@ -11,7 +11,6 @@ use crate::json::{Fields, Value};
 use crate::refusal::{Counts, Refusal, count};
 use crate::repair;
 use crate::rows::{Row, Rows};
-use crate::tf_records;
 
 /// How much of the input one reading takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,6 +84,8 @@ pub(crate) struct FilePiece<'a> {
     pub(crate) name: &'a str,
     /// Its bytes; for detection the first ones only.
     pub(crate) bytes: &'a [u8],
+    /// Its rows, where it is a file of columns or records, whose bytes are then none.
+    pub(crate) rows: &'a [Row],
     /// For detection: its first row, where it has rows and the row could be read.
     pub(crate) first_row: Option<&'a str>,
 }
@@ -102,23 +103,20 @@ impl<'a> FilePiece<'a> {
         }
     }
 
-    /// The rows of a file that holds JSON: lines, elements of an array, documents; or records of TFRecord. A row that
-    /// cannot be read is a refusal; the rows after it follow where the file's layout allows that.
+    /// The rows of a file: those of a file of columns or records, or JSON in lines, in an array or in documents. A row
+    /// that cannot be read is a refusal; the rows after it follow where the file's layout allows that.
     pub(crate) fn rows(&self, counts: &mut Counts) -> Vec<RecordRow> {
-        self.each_row(counts).collect()
-    }
-
-    /// The same, one at a time.
-    pub(crate) fn each_row(&self, counts: &mut Counts) -> impl Iterator<Item = RecordRow> {
-        let rows: Box<dyn Iterator<Item = Row>> = match tf_records::is_first(self.bytes) {
-            true => tf_records::rows(self.bytes),
-            false => Box::new(Rows::open(Box::new(self.bytes), self.name)),
+        let mut read = |number, offset, bytes: Result<Vec<u8>, Refusal>| RecordRow {
+            number,
+            offset,
+            text: bytes.map(|bytes| repair::to_text(bytes, counts)),
         };
-        rows.map(|row| RecordRow {
-            number: row.number,
-            offset: row.offset,
-            text: row.bytes.map(|bytes| repair::to_text(bytes, counts)),
-        })
+        match self.rows {
+            [] => {
+                Rows::open(Box::new(self.bytes), self.name).map(|row| read(row.number, row.offset, row.bytes)).collect()
+            }
+            rows => rows.iter().map(|row| read(row.number, row.offset, row.bytes.clone())).collect(),
+        }
     }
 
     /// The fields of the first row, where that is an object.
@@ -159,7 +157,7 @@ impl FolderPiece<'_> {
     /// An entry as text; what is no UTF-8 is replaced and counted.
     pub(crate) fn text(&self, entry: &str, counts: &mut Counts) -> Result<String, Refusal> {
         let bytes = self.read(entry)?;
-        Ok(FilePiece { name: entry, bytes: &bytes, first_row: None }.text(counts).into_owned())
+        Ok(FilePiece { name: entry, bytes: &bytes, rows: &[], first_row: None }.text(counts).into_owned())
     }
 
     /// The bytes of an entry, unpacked.

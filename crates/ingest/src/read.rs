@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use worldloom_schema::{Document, Reject, Trajectory};
 
 use crate::error::Result;
-use crate::feed::{self, Item, Opened};
+use crate::feed::{self, Content, Item, Opened};
 use crate::files::{self, InputFile, InputFolder};
 use crate::piece::{FilePiece, FolderPiece, Outcome, Piece, Sink};
 use crate::refusal::{Counts, Refusal};
@@ -40,14 +40,14 @@ pub(crate) fn convert(
     let mut converted = Converted::default();
     match item {
         Item::Row { file, source, row } => converted.add_row(&file, source, row),
-        Item::Whole { file, source, bytes } => converted.add_whole(&file, source, bytes),
+        Item::Whole { file, source, content } => converted.add_whole(&file, source, content),
         Item::Folder(folder) => converted.add_folder(&folder),
         Item::Refused { name, source, refusal } => {
             converted.rows += 1;
             converted.add(&Origin { file: &name, row: 0, offset: 0, source: &source }, Vec::new(), Err(refusal));
         }
         Item::Small(file) => match feed::open(file, forced, formats, read_bytes)? {
-            Opened::Whole { file, source, bytes } => converted.add_whole(&file, source, bytes),
+            Opened::Whole { file, source, content } => converted.add_whole(&file, source, content),
             Opened::Rows(mut rows) => {
                 while let Some(row) = rows.next() {
                     converted.add_row(&rows.file, rows.source, row);
@@ -82,12 +82,16 @@ impl Converted {
         self.rows += (self.outcomes.len() - before) as u64;
     }
 
-    fn add_whole(&mut self, file: &InputFile, source: &dyn Source, bytes: std::result::Result<Vec<u8>, Refusal>) {
+    fn add_whole(&mut self, file: &InputFile, source: &dyn Source, content: std::result::Result<Content, Refusal>) {
         let origin = Origin { file: &file.name, row: 0, offset: 0, source: &file.source };
         let name = files::unpacked_name(&file.name);
         let mut sink = Sink::new(&mut self.counts);
-        let result = bytes.and_then(|bytes| {
-            source.read(&Piece::File(&FilePiece { name: &name, bytes: &bytes, first_row: None }), &origin, &mut sink)
+        let result = content.and_then(|content| {
+            let (bytes, rows) = match &content {
+                Content::Bytes(bytes) => (bytes.as_slice(), &[][..]),
+                Content::Rows(rows) => (&[][..], rows.as_slice()),
+            };
+            source.read(&Piece::File(&FilePiece { name: &name, bytes, rows, first_row: None }), &origin, &mut sink)
         });
         let outcomes = sink.finish();
         let before = self.outcomes.len();

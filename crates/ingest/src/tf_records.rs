@@ -37,7 +37,7 @@ fn length(head: &[u8; HEAD_BYTES]) -> Option<u64> {
 }
 
 /// The rows of a file of records.
-pub(crate) fn rows<'a>(mut reader: impl BufRead + Send + 'a) -> Box<dyn Iterator<Item = Row> + Send + 'a> {
+pub(crate) fn rows(mut reader: impl BufRead + Send + 'static) -> Box<dyn Iterator<Item = Row> + Send> {
     let (mut number, mut offset, mut is_done) = (0, 0, false);
     Box::new(std::iter::from_fn(move || {
         if is_done {

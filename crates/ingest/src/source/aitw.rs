@@ -76,7 +76,7 @@ struct Episode {
 /// The rows of a file as episodes, in the order in which they begin.
 fn steps(file: &FilePiece<'_>, counts: &mut Counts) -> Result<Drafts, Refusal> {
     let (mut episodes, mut places, mut found) = (Vec::<Episode>::new(), BTreeMap::new(), Drafts::new());
-    for RecordRow { number: row, offset, text } in file.each_row(counts) {
+    for RecordRow { number: row, offset, text } in file.rows(counts) {
         let read = text.and_then(|text| match Value::parse(&text).map_err(|error| Refusal::json(&error))? {
             Value::Object(fields) => published(&fields),
             other => Err(Refusal::field_type("row", "an object", other.kind())),

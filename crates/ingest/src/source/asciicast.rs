@@ -84,7 +84,7 @@ impl Source for Asciicast {
 
 /// The session of a recording that is part of something else; `name` is its own.
 pub(crate) fn play(bytes: &[u8], name: &str, origin: &Origin<'_>, out: &mut Sink<'_>) -> Result<Session, Refusal> {
-    let (header, events) = recording(&FilePiece { name, bytes, first_row: None }, out)
+    let (header, events) = recording(&FilePiece { name, bytes, rows: &[], first_row: None }, out)
         .map_err(|refusal| Refusal { detail: format!("{}: {}", origin.file, refusal.detail), ..refusal })?;
     Session::play(header.columns, header.rows, &events)
 }

@@ -10,6 +10,8 @@
 //! which say the dump again, names of activities, annotations of essential states. A run does not say its task. Task
 //! group: of a trace, hash of the task; of a run, the episode, which is the folder that it lies in.
 
+use std::collections::BTreeSet;
+
 use worldloom_schema::{Domain, System};
 
 use super::screens::{Act, Screen, Screens};
@@ -62,11 +64,10 @@ impl Source for Trace {
         let lines = text.lines().filter(|line| !line.trim().is_empty());
         let mut acts = lines.map(|line| event(line.trim())).collect::<Result<Vec<_>, _>>()?.into_iter();
         let mut screens = Screens::default();
-        let shown = folder.entries.iter().filter_map(|entry| number(entry)).max().map_or(0, |last| last + 1);
-        for at in 0..shown.max(acts.len()) {
-            let (dump, beside) = (format!("{at}.xml"), folder.entries.iter().any(|entry| number(entry) == Some(at)));
-            if beside {
-                screens.show(screen(folder, &dump, Escaped::Once, out)?);
+        let shown: BTreeSet<usize> = folder.entries.iter().filter_map(|entry| number(entry)).collect();
+        for at in 0..shown.last().map_or(0, |last| last + 1).max(acts.len()) {
+            if shown.contains(&at) {
+                screens.show(screen(folder, &format!("{at}.xml"), Escaped::Once, out)?);
             }
             acts.next().into_iter().for_each(|act| screens.act(act));
         }

@@ -63,7 +63,7 @@ impl Source for OsWorld {
     fn read(&self, piece: &Piece<'_>, origin: &Origin<'_>, out: &mut Sink<'_>) -> Result<(), Refusal> {
         let Some(folder) = piece.folder() else { return Ok(()) };
         let bytes = folder.read(LINES)?;
-        let rows = FilePiece { name: LINES, bytes: &bytes, first_row: None }.rows(out.counts);
+        let rows = FilePiece { name: LINES, bytes: &bytes, rows: &[], first_row: None }.rows(out.counts);
         let mut run = Run::default();
         for row in rows {
             let added = row.text.and_then(|text| match Value::parse(&text).map_err(|error| Refusal::json(&error))? {
