@@ -14,6 +14,7 @@ mod android_control_records;
 mod android_elements;
 mod android_history;
 mod android_world;
+mod appagent;
 mod asciicast;
 mod atif;
 mod autodroid;
@@ -90,6 +91,7 @@ static SOURCES: &[&dyn Source] = &[
     &android_control_records::FORMAT,
     &aitw::STEPS,
     &aitw::EPISODES,
+    &appagent::AppAgent,
     &llamatouch::Trace,
     &llamatouch::Run,
     &autodroid::Exploration,

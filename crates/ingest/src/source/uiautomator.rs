@@ -23,38 +23,64 @@ pub(crate) enum Escaped {
     Twice,
 }
 
-/// A dump as text. Words around its element, such as those that the command prints, are passed over.
-pub(crate) fn tree(xml: &str, escaped: Escaped) -> Result<String, Refusal> {
-    let wrong = |error: &dyn std::fmt::Display| Refusal::new("xml", error.to_string());
-    let mut reader = Reader::from_str(xml);
-    let (mut tree, mut depth, mut is_found, mut package) = (Tree::default(), 0, false, String::new());
-    loop {
-        let event = reader.read_event().map_err(|error| wrong(&error))?;
-        match &event {
-            Event::Start(element) | Event::Empty(element) => {
-                let node = attributes(element, reader.decoder(), escaped).map_err(|error| wrong(&error))?;
-                let name = String::from_utf8_lossy(element.name().as_ref()).into_owned();
-                match (depth, is_found) {
-                    (0, false) if name == "hierarchy" => {
-                        let rotation = node.get("rotation").map(String::as_str).filter(|rotation| *rotation != "0");
-                        tree.node(0, None, "hierarchy").text("rotation", rotation);
-                        is_found = true;
+/// A dump: its nodes in order, the element `hierarchy` first.
+pub(crate) struct Dump {
+    pub(crate) nodes: Vec<Node>,
+}
+
+/// A node: how deep it lies, the name of its element, its attributes.
+pub(crate) struct Node {
+    depth: usize,
+    name: String,
+    attributes: BTreeMap<String, String>,
+}
+
+impl Dump {
+    /// Reads a dump. Words around its element, such as those that the command prints, are passed over.
+    pub(crate) fn read(xml: &str, escaped: Escaped) -> Result<Self, Refusal> {
+        let wrong = |error: &dyn std::fmt::Display| Refusal::new("xml", error.to_string());
+        let mut reader = Reader::from_str(xml);
+        let (mut nodes, mut depth) = (Vec::new(), 0);
+        loop {
+            let event = reader.read_event().map_err(|error| wrong(&error))?;
+            match &event {
+                Event::Start(element) | Event::Empty(element) => {
+                    let attributes = attributes(element, reader.decoder(), escaped).map_err(|error| wrong(&error))?;
+                    let name = String::from_utf8_lossy(element.name().as_ref()).into_owned();
+                    if depth == 0 && !(nodes.is_empty() && name == "hierarchy") {
+                        return Err(Refusal::new("xml", format!("expected one <hierarchy>, found <{name}>")));
                     }
-                    (0, _) => return Err(Refusal::new("xml", format!("expected one <hierarchy>, found <{name}>"))),
-                    (MOST_DEPTH.., _) => {
+                    if depth >= MOST_DEPTH {
                         return Err(Refusal::new("tree_depth", format!("a tree is more than {MOST_DEPTH} deep")));
                     }
-                    (_, _) => write_node(&name, &node, depth, &mut package, &mut tree),
+                    nodes.push(Node { depth, name, attributes });
+                    depth += usize::from(matches!(event, Event::Start(_)));
                 }
-                depth += usize::from(matches!(event, Event::Start(_)));
+                Event::End(_) => depth -= 1,
+                Event::Eof if depth > 0 => return Err(Refusal::new("cut", "the dump ends inside an element")),
+                Event::Eof if nodes.is_empty() => {
+                    return Err(Refusal::new("xml", "expected one <hierarchy>, found none"));
+                }
+                Event::Eof => return Ok(Self { nodes }),
+                _ => {}
             }
-            Event::End(_) => depth -= 1,
-            Event::Eof if depth > 0 => return Err(Refusal::new("cut", "the dump ends inside an element")),
-            Event::Eof if !is_found => return Err(Refusal::new("xml", "expected one <hierarchy>, found none")),
-            Event::Eof => return Ok(tree.finish()),
-            _ => {}
         }
     }
+
+    /// The dump as text; `numbers` are those by which actions name its nodes, by their place in `nodes`.
+    pub(crate) fn tree(&self, numbers: &BTreeMap<usize, i64>) -> String {
+        let (mut tree, mut package) = (Tree::default(), None);
+        for (at, node) in self.nodes.iter().enumerate() {
+            node.write(numbers.get(&at).copied(), package, &mut tree);
+            package = node.text("package").or(package);
+        }
+        tree.finish()
+    }
+}
+
+/// A dump as text, whose nodes no action names by a number.
+pub(crate) fn tree(xml: &str, escaped: Escaped) -> Result<String, Refusal> {
+    Ok(Dump::read(xml, escaped)?.tree(&BTreeMap::new()))
 }
 
 /// The attributes of an element by name; a text whose escapes are wrong is taken as it stands.
@@ -79,34 +105,46 @@ fn attributes(
     Ok(attributes)
 }
 
-fn write_node(name: &str, node: &BTreeMap<String, String>, depth: usize, package: &mut String, tree: &mut Tree) {
-    let text = |key: &str| node.get(key).map(String::as_str).filter(|text| !text.is_empty());
-    let is = |key: &str| text(key) == Some("true");
-    let is_not = |key: &str| text(key) == Some("false");
-    let class = text("class").unwrap_or(name);
-    let (label, description) = (text("text"), text("content-desc"));
-    let label = label.or(description);
-    let changed = text("package").filter(|found| found != package);
-    tree.node(depth, None, class.rsplit('.').next().unwrap_or(class))
-        .name(label)
-        .text("description", description.filter(|description| Some(*description) != label))
-        .text("hint", text("hint"))
-        .text("resource", text("resource-id"))
-        .text("package", changed)
-        .fact("checkable", is("checkable"))
-        .fact("checked", is("checked"))
-        .fact("clickable", is("clickable"))
-        .fact("disabled", is_not("enabled"))
-        .fact("focusable", is("focusable"))
-        .fact("focused", is("focused"))
-        .fact("long-clickable", is("long-clickable"))
-        .fact("password", is("password"))
-        .fact("scrollable", is("scrollable"))
-        .fact("selected", is("selected"))
-        .fact("invisible", is_not("visible-to-user"))
-        .place(text("bounds").and_then(place));
-    if let Some(changed) = changed {
-        *package = changed.to_string();
+impl Node {
+    /// An attribute, if it says something.
+    pub(crate) fn text(&self, key: &str) -> Option<&str> {
+        self.attributes.get(key).map(String::as_str).filter(|text| !text.is_empty())
+    }
+
+    /// Whether an attribute holds.
+    pub(crate) fn is(&self, key: &str) -> bool {
+        self.text(key) == Some("true")
+    }
+
+    /// Where the node is.
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.text("bounds").and_then(place)
+    }
+
+    fn write(&self, number: Option<i64>, package: Option<&str>, tree: &mut Tree) {
+        let is_not = |key: &str| self.text(key) == Some("false");
+        let class = self.text("class").unwrap_or(&self.name);
+        let (label, description) = (self.text("text"), self.text("content-desc"));
+        let label = label.or(description);
+        tree.node(self.depth, number, class.rsplit('.').next().unwrap_or(class))
+            .name(label)
+            .text("description", description.filter(|description| Some(*description) != label))
+            .text("hint", self.text("hint"))
+            .text("resource", self.text("resource-id"))
+            .text("package", self.text("package").filter(|found| Some(*found) != package))
+            .text("rotation", self.text("rotation").filter(|rotation| *rotation != "0"))
+            .fact("checkable", self.is("checkable"))
+            .fact("checked", self.is("checked"))
+            .fact("clickable", self.is("clickable"))
+            .fact("disabled", is_not("enabled"))
+            .fact("focusable", self.is("focusable"))
+            .fact("focused", self.is("focused"))
+            .fact("long-clickable", self.is("long-clickable"))
+            .fact("password", self.is("password"))
+            .fact("scrollable", self.is("scrollable"))
+            .fact("selected", self.is("selected"))
+            .fact("invisible", is_not("visible-to-user"))
+            .place(self.place());
     }
 }
 

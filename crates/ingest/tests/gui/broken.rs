@@ -45,7 +45,7 @@ fn check(changed: &str, content: &[u8]) {
 
 #[test]
 fn a_file_cut_anywhere_is_read_or_refused() {
-    for (name, bytes) in files() {
+    for (name, bytes) in files().into_iter().filter(|(name, _)| !name.ends_with(".png")) {
         for part in 0..8 {
             check(&name, &bytes[..bytes.len() * part / 8]);
         }
@@ -54,7 +54,8 @@ fn a_file_cut_anywhere_is_read_or_refused() {
 
 #[test]
 fn a_file_of_other_types_is_read_or_refused() {
-    for (name, bytes) in files().into_iter().filter(|(name, _)| !name.ends_with(".gz")) {
+    let is_text = |name: &str| ![".gz", ".png"].iter().any(|ending| name.ends_with(ending));
+    for (name, bytes) in files().into_iter().filter(|(name, _)| is_text(name)) {
         let text = String::from_utf8(bytes).unwrap();
         for (old, new) in [("{", "["), ("}", "]"), (": \"", ": [\""), (": [", ": {"), (": 0", ": null"), ("\"", "'")] {
             check(&name, text.replacen(old, new, 3).as_bytes());

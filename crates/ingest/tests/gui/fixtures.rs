@@ -96,6 +96,7 @@ fn steps_of_screenshots_are_episodes_whoever_exported_them() {
 fn dumps_of_uiautomator_are_trees_with_the_actions_between_them() {
     check("llamatouch");
     check("llamatouch-run");
+    check("appagent");
 }
 
 #[test]
