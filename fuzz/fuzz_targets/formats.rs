@@ -4,7 +4,11 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
+#[path = "../seeds.rs"]
+#[allow(dead_code, reason = "the names are for other targets")]
+mod seeds;
+
+fuzz_target!(init: seeds::write("formats"), |data: &[u8]| {
     let Some((first, rest)) = data.split_first() else { return };
     let formats = worldloom_ingest::formats();
     let format = &formats[usize::from(*first) % formats.len()];
