@@ -6,7 +6,7 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use std::hint::black_box;
 use worldloom_kernels::attention::{Attended, Heads, attention, attention_backward};
 use worldloom_kernels::cross_entropy::{Targets, linear_cross_entropy_with_gradients};
-use worldloom_kernels::decode::{PackedMatrix, Store};
+use worldloom_kernels::decode::{CacheShape, KeyValueCache, PackedMatrix, Store, View, attend};
 use worldloom_kernels::matmul::{linear, linear_backward_input, linear_backward_weight};
 use worldloom_kernels::norm::{rms_norm, rms_norm_backward};
 use worldloom_kernels::rotary::{Rotary, norm_rotary};
@@ -131,5 +131,31 @@ fn decoding(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(kernels, products, attention_of_rows, rows, head, update, decoding);
+/// Throughput is in floating-point operations: a block of a prompt at its end, and a group of 8 on that prompt.
+fn attention_over_cache(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("cache of 2048, 6 heads on 2");
+    let shape = CacheShape { num_layers: 1, num_kv_heads: 2, head_dim: 64 };
+    let (prompt, own_len, width) = (2048, 64, 6 * 64);
+    let filled = |len: usize| {
+        let mut cache = KeyValueCache::new(shape, len);
+        (0..len).for_each(|position| cache.write(0, position, &numbers(128), &numbers(128)));
+        cache
+    };
+    let (shared, owns): (_, Vec<KeyValueCache>) = (filled(prompt), (0..8).map(|_| filled(own_len)).collect());
+    let of_prompt = |row: usize| View { shared: &shared, shared_len: prompt - 95 + row, own: None };
+    let of_group = |own| View { shared: &shared, shared_len: prompt, own: Some((own, own_len)) };
+    let cases: [(&str, Vec<View<'_>>); 2] =
+        [("prompt, 96 rows", (0..96).map(of_prompt).collect()), ("group, 8 rows", owns.iter().map(of_group).collect())];
+    for (name, views) in cases {
+        let keys: usize = views.iter().map(|view| view.shared_len + view.own.map_or(0, |(_, len)| len)).sum();
+        group.throughput(Throughput::Elements((4 * width * keys) as u64));
+        let (queries, mut output) = (numbers(views.len() * width), vec![0.0; views.len() * width]);
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| attend(0, 6, black_box(&queries), width, &views, &mut output));
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(kernels, products, attention_of_rows, rows, head, update, decoding, attention_over_cache);
 criterion_main!(kernels);
