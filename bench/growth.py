@@ -22,8 +22,11 @@ SHAPES = [(2, 128, 256), (4, 192, 512), (6, 384, 1024), (8, 512, 1536), (12, 768
 
 
 def shape(layers, width, inner):
+    """About three query heads on a key head, as in the shape that the other measurements have."""
+    heads = width // 64
+    keys = max([number for number in range(1, heads // 3 + 1) if heads % number == 0], default=1)
     return {**models.MEDIUM, "num_hidden_layers": layers, "hidden_size": width, "intermediate_size": inner,
-            "num_attention_heads": width // 64, "num_key_value_heads": max(1, width // 192)}
+            "num_attention_heads": heads, "num_key_value_heads": keys}
 
 
 def config(where, name, shape, positions):

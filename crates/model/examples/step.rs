@@ -8,6 +8,7 @@
 
 use burn::tensor::Device;
 use std::collections::BTreeMap;
+use std::process::ExitCode;
 use std::time::Instant;
 use worldloom_kernels::{AdamWStep, adamw};
 use worldloom_model::{Decoder, Gradients, Layout, LoraConfig, ModelConfig, load, token_tensor};
@@ -42,7 +43,7 @@ fn decoder(name: &str, device: &Device) -> Result<(Decoder, ModelConfig), Box<dy
     Ok((Decoder::init(&config, 1, device), config))
 }
 
-fn main() {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let (name, steps) = (arguments.first().map_or("small", String::as_str), arguments.get(1));
     let steps: u64 = steps.and_then(|steps| steps.parse().ok()).unwrap_or(10);
@@ -54,7 +55,10 @@ fn main() {
     let (device, mut out) = (Device::flex().autodiff(), std::io::stdout());
     let (mut decoder, config) = match decoder(name, &device) {
         Ok(model) => model,
-        Err(error) => return report(&mut out, error.to_string()),
+        Err(error) => {
+            report(&mut out, error.to_string());
+            return ExitCode::FAILURE;
+        }
     };
     if words.iter().any(|word| word == "lora") {
         let adapters = LoraConfig { rank: 16, alpha: 32.0, dropout: 0.0, targets: "proj".to_owned() };
@@ -111,6 +115,7 @@ fn main() {
     if let Some(kilobytes) = peak_kilobytes() {
         report(&mut out, format!("peak {kilobytes}"));
     }
+    ExitCode::SUCCESS
 }
 
 /// The most memory this process had, where the system says.

@@ -44,8 +44,7 @@ impl Plans<'_> {
             let in_bucket = |function: Expr| {
                 function.partition_by(vec![col("band")]).order_by(vec![col("trajectory_id").sort(true, false)]).build()
             };
-            let all =
-                sketches.select(vec![col("trajectory_id"), keys.alias("band")])?.unnest_columns(&["band"])?;
+            let all = sketches.select(vec![col("trajectory_id"), keys.alias("band")])?.unnest_columns(&["band"])?;
             // Nearly every bucket has one member; a window takes its time for each.
             let shared = all
                 .clone()
