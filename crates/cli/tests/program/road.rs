@@ -314,7 +314,7 @@ fn a_short_road_trains_on_a_device() {
     let folder = tempfile::tempdir().unwrap();
     let runs = folder.path().to_string_lossy().into_owned();
     let mut arguments = vec!["run", "pipelines/smoke.toml", "--until", "rl", "--runs", &runs, "--device", "wgpu"];
-    for setting in ["cpt.steps=2", "sft.steps=2", "rl.train.steps=1", "rl.train.rows_per_micro_batch=4"] {
+    for setting in ["cpt.steps=3", "sft.steps=2", "rl.train.steps=1", "rl.train.rows_per_micro_batch=4"] {
         arguments.extend(["--set", setting]);
     }
     let output = worldloom(&arguments);

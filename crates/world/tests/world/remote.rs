@@ -210,7 +210,7 @@ fn a_server_that_answers_something_else_is_refused_with_the_reason() {
         ("ids", "no token ids"),
         ("prompt", "other tokens"),
         ("length", "1 log-probs"),
-        ("policy", "more than 0.0001 apart"),
+        ("policy", "more than 0.001 apart"),
     ] {
         let error = train(spoil).0.unwrap_err();
         assert!(error.contains(reason), "{spoil}: {error}");
