@@ -175,15 +175,14 @@ pub(crate) fn open<'s>(
     }
     let table = tables::kind(&head, &name);
     if let Some(source) = forced.filter(|source| source.shape() == Shape::File && table.is_none()) {
-        return whole(file, source, read_bytes);
+        return whole(file, source, None, read_bytes);
     }
     let mut rows: Box<dyn Iterator<Item = Row> + Send> = match table {
         None => Box::new(Rows::open(Box::new(Cursor::new(head.clone()).chain(reader)), &name)),
         Some(kind) => table_rows(kind, &file, head.clone(), reader),
     };
     if let Some(source) = forced.filter(|source| source.shape() == Shape::File) {
-        let content = all_rows(rows, source);
-        return Ok(Opened::Whole { file, source, content });
+        return whole(file, source, Some(&mut rows), read_bytes);
     }
     if forced.is_some() {
         return Ok(Opened::Rows(OpenRows { file, source: forced, looked_at: VecDeque::new(), rows }));
@@ -193,10 +192,9 @@ pub(crate) fn open<'s>(
     let first_row = first.as_ref().and_then(text);
     let piece = FilePiece { name: &name, bytes: &head, rows: &[], first_row: first_row.as_deref() };
     match source::detect_file(formats, &piece) {
-        Some(source) if source.shape() == Shape::File && table.is_none() => whole(file, source, read_bytes),
         Some(source) if source.shape() == Shape::File => {
-            let content = all_rows(first.into_iter().chain(rows), source);
-            Ok(Opened::Whole { file, source, content })
+            let mut rows = first.into_iter().chain(rows);
+            whole(file, source, table.map(|_| &mut rows as _), read_bytes)
         }
         source => {
             let mut rows = OpenRows { file, source, looked_at: first.into_iter().collect(), rows };
@@ -235,44 +233,46 @@ fn table_rows(
         Place::Path(path) if !files::is_packed(&file.name) => fs_err::File::open(path)
             .map_err(|error| crate::rows::unreadable(&error))
             .and_then(|opened| tables::parquet_rows(opened.into_parts().0)),
-        _ => all_bytes(reader).and_then(|bytes| tables::parquet_rows(bytes::Bytes::from(bytes))),
+        _ => all_bytes(reader, "a packed table").and_then(|bytes| tables::parquet_rows(bytes::Bytes::from(bytes))),
     };
     opened.unwrap_or_else(|refusal| Box::new(std::iter::once(Row { number: 0, offset: 0, bytes: Err(refusal) })))
 }
 
-fn all_bytes(reader: impl Read) -> std::result::Result<Vec<u8>, Refusal> {
+fn all_bytes(reader: impl Read, what: &str) -> std::result::Result<Vec<u8>, Refusal> {
     let mut bytes = Vec::new();
     reader.take(WHOLE_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(|error| crate::rows::unreadable(&error))?;
     if bytes.len() as u64 > WHOLE_FILE_BYTES {
-        return Err(Refusal::new("file_too_large", format!("more than {WHOLE_FILE_BYTES} bytes")));
+        return Err(too_large(what));
     }
     Ok(bytes)
 }
 
-/// The file with all of its bytes, unless it is too large for a format that needs them at once.
-fn whole<'s>(file: Arc<InputFile>, source: &'s dyn Source, read_bytes: &Arc<AtomicU64>) -> Result<Opened<'s>> {
-    let mut content = Vec::new();
-    let read = files::open(&file, read_bytes)?.take(WHOLE_FILE_BYTES + 1).read_to_end(&mut content);
-    let content = match read {
-        Err(error) => Err(crate::rows::unreadable(&error)),
-        Ok(_) if content.len() as u64 > WHOLE_FILE_BYTES => Err(too_large(source)),
-        Ok(_) => Ok(Content::Bytes(content)),
+/// The file with all that is in it, `rows` where it is no text, unless it is too large for a format that needs that at once.
+fn whole<'s>(
+    file: Arc<InputFile>,
+    source: &'s dyn Source,
+    rows: Option<&mut dyn Iterator<Item = Row>>,
+    read_bytes: &Arc<AtomicU64>,
+) -> Result<Opened<'s>> {
+    let what = format!("`{}`", source.name());
+    let content = match rows {
+        Some(rows) => all_rows(rows, &what),
+        None => all_bytes(files::open(&file, read_bytes)?, &what).map(Content::Bytes),
     };
     Ok(Opened::Whole { file, source, content })
 }
 
-fn too_large(source: &dyn Source) -> Refusal {
-    let detail = format!("more than {WHOLE_FILE_BYTES} bytes, and `{}` is read whole", source.name());
-    Refusal::new("file_too_large", detail)
+fn too_large(what: &str) -> Refusal {
+    Refusal::new("file_too_large", format!("more than {WHOLE_FILE_BYTES} bytes, and {what} is read whole"))
 }
 
 /// All rows of a file of columns or records. Pictures are left out of them before they are together in memory.
-fn all_rows(rows: impl Iterator<Item = Row>, source: &dyn Source) -> std::result::Result<Content, Refusal> {
+fn all_rows(rows: &mut dyn Iterator<Item = Row>, what: &str) -> std::result::Result<Content, Refusal> {
     let (mut all, mut bytes) = (Vec::new(), 0);
     for row in rows {
         bytes += row.bytes.as_ref().map_or(0, Vec::len) as u64;
         if bytes > WHOLE_FILE_BYTES {
-            return Err(too_large(source));
+            return Err(too_large(what));
         }
         all.push(row);
     }

@@ -119,16 +119,13 @@ fn published(row: &Fields<'_>) -> Result<(String, Step), Refusal> {
     let (id, number) = (needed("episode_id")?, needed("step_id")?);
     let number =
         number.parse().map_err(|_| Refusal::field_type("step_id", "a whole number", &format!("`{number}`")))?;
-    let (act, is_done) = match kind(&needed("results/action_type")?)? {
-        Kind::Type => (typed(&fields, "results/type_action")?, None),
-        Kind::Gesture => {
-            let [touch, lift] = ["results/yx_touch", "results/yx_lift"].map(|name| point(&fields, name));
-            let ([touch_y, touch_x], [lift_y, lift_x]) = (touch?, lift?);
-            (gesture([touch_x, touch_y], [lift_x, lift_y]), None)
-        }
-        Kind::Key(name) => (Act::call(name, []), None),
-        Kind::Status(is_done) => (status(is_done), Some(is_done)),
+    let gesture = || {
+        let [touch, lift] = ["results/yx_touch", "results/yx_lift"].map(|name| point(&fields, name));
+        let ([touch_y, touch_x], [lift_y, lift_x]) = (touch?, lift?);
+        Ok(gesture([touch_x, touch_y], [lift_x, lift_y]))
     };
+    let kind = kind(&needed("results/action_type")?)?;
+    let (act, is_done) = kind.act(|| typed(&fields, "results/type_action"), gesture)?;
     Ok((id, Step { number, goal: needed("goal_info")?, act, is_done }))
 }
 
@@ -153,12 +150,8 @@ fn episodes(file: &FilePiece<'_>, counts: &mut Counts) -> Result<Drafts, Refusal
 
 fn seeclick(fields: &Fields<'_>, number: i64) -> Result<Step, Refusal> {
     let needed = |name: &str| json::text(fields, name)?.ok_or_else(|| Refusal::field_type(name, "a value", "nothing"));
-    let (act, is_done) = match kind(&needed("action_type_id")?)? {
-        Kind::Type => (typed(fields, "type_text")?, None),
-        Kind::Gesture => (gesture(point(fields, "touch")?, point(fields, "lift")?), None),
-        Kind::Key(name) => (Act::call(name, []), None),
-        Kind::Status(is_done) => (status(is_done), Some(is_done)),
-    };
+    let gesture = || Ok(gesture(point(fields, "touch")?, point(fields, "lift")?));
+    let (act, is_done) = kind(&needed("action_type_id")?)?.act(|| typed(fields, "type_text"), gesture)?;
     Ok(Step { number, goal: needed("goal")?, act, is_done })
 }
 
@@ -197,6 +190,22 @@ enum Kind {
     Key(&'static str),
     /// Whether the task is done; else it is impossible.
     Status(bool),
+}
+
+impl Kind {
+    /// The action, with what was typed or how a finger moved, and whether it says that the task is done.
+    fn act(
+        self,
+        typed: impl FnOnce() -> Result<Act, Refusal>,
+        gesture: impl FnOnce() -> Result<Act, Refusal>,
+    ) -> Result<(Act, Option<bool>), Refusal> {
+        Ok(match self {
+            Kind::Type => (typed()?, None),
+            Kind::Gesture => (gesture()?, None),
+            Kind::Key(name) => (Act::call(name, []), None),
+            Kind::Status(is_done) => (status(is_done), Some(is_done)),
+        })
+    }
 }
 
 /// An action by its number, by its name in upstream's code, or by that in its paper, which some exports write.
