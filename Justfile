@@ -37,6 +37,10 @@ chaos:
 test-mpi:
     cargo test --release --features worldloom-cli/mpi --test mpi -- --nocapture
 
+# Three trainings of 500 steps on the quickstart's rows: products of bfloat16 against float32 and another start.
+test-bf16:
+    WORLDLOOM_BF16_CURVE=1 cargo test --release --test program products -- --nocapture
+
 # A scheduler and two workers on loopback against one process, also when a worker is killed. Builds about 400 packages.
 test-cluster:
     cargo clippy --locked --manifest-path cluster/Cargo.toml --all-targets -- -D warnings

@@ -123,6 +123,8 @@ def step(where):
         rows, tokens = map(int, shape.split("x"))
         side = lambda run, rounds=99: Side(run, lambda run: run.units(warm), rows * tokens, rounds, losses)
         sides = {"worldloom float32": side(where.ours("examples/step", folder, steps, "", shape))}
+        if multiplies_bf16():
+            sides["worldloom bf16"] = side(where.ours("examples/step", folder, steps, "bf16", shape))
         for allocator in allocators:
             name_of = "PyTorch eager float32" + (f", {allocator}" if allocator else "")
             sides[name_of] = side(where.peer("step", folder, "float32", shape, steps, allocator=allocator))
@@ -269,6 +271,12 @@ def same(fact):
             return "one side only"
         return "the same" if len({str(value) for value in found.values()}) == 1 else f"DIFFER in {fact}: {found}"
     return agreement
+
+
+def multiplies_bf16():
+    """Whether the processor has what our products of bfloat16 are for."""
+    with open("/proc/cpuinfo") as cpuinfo:
+        return "avx512_bf16" in cpuinfo.read()
 
 
 def losses_agree(sides):

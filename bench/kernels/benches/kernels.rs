@@ -7,7 +7,7 @@ use std::hint::black_box;
 use worldloom_kernels::attention::{Attended, Heads, attention, attention_backward};
 use worldloom_kernels::cross_entropy::{Targets, linear_cross_entropy_with_gradients};
 use worldloom_kernels::decode::{CacheShape, KeyValueCache, PackedMatrix, Store, View, attend};
-use worldloom_kernels::matmul::{linear, linear_backward_input, linear_backward_weight};
+use worldloom_kernels::matmul::{MatmulPrecision, Weight, linear, linear_backward_input, linear_backward_weight};
 use worldloom_kernels::norm::{rms_norm, rms_norm_backward};
 use worldloom_kernels::rotary::{Rotary, norm_rotary};
 use worldloom_kernels::swiglu::{swiglu, swiglu_backward};
@@ -26,13 +26,21 @@ fn numbers(count: usize) -> Vec<f32> {
 
 /// Throughput is in floating-point operations.
 fn products(criterion: &mut Criterion) {
-    let mut group = criterion.benchmark_group("linear 2048x384x1024");
-    let (x, weight, dy) = (numbers(TOKENS * HIDDEN), numbers(INNER * HIDDEN), numbers(TOKENS * INNER));
-    group.throughput(Throughput::Elements(2 * (TOKENS * HIDDEN * INNER) as u64));
-    group.bench_function("forward", |bencher| bencher.iter(|| linear(black_box(&x), &weight, HIDDEN)));
-    group.bench_function("to input", |bencher| bencher.iter(|| linear_backward_input(&weight, black_box(&dy), HIDDEN)));
-    group.bench_function("to weight", |bencher| bencher.iter(|| linear_backward_weight(&x, black_box(&dy), HIDDEN)));
-    group.finish();
+    let (x, values, dy) = (numbers(TOKENS * HIDDEN), numbers(INNER * HIDDEN), numbers(TOKENS * INNER));
+    for precision in [MatmulPrecision::F32, MatmulPrecision::Bf16, MatmulPrecision::Bf16Emulated] {
+        if !precision.is_available() {
+            continue;
+        }
+        let mut group = criterion.benchmark_group(format!("linear 2048x384x1024 {precision:?}"));
+        group.throughput(Throughput::Elements(2 * (TOKENS * HIDDEN * INNER) as u64));
+        let weight = Weight { values: &values, inputs: HIDDEN, precision };
+        group.bench_function("forward", |bencher| bencher.iter(|| linear(black_box(&x), weight)));
+        group.bench_function("to input", |bencher| bencher.iter(|| linear_backward_input(weight, black_box(&dy))));
+        group.bench_function("to weight", |bencher| {
+            bencher.iter(|| linear_backward_weight(&x, black_box(&dy), HIDDEN, precision));
+        });
+        group.finish();
+    }
 }
 
 /// Throughput is in tokens.
@@ -84,11 +92,12 @@ fn head(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("head of 4096");
     group.throughput(Throughput::Elements(TOKENS as u64)).sample_size(20);
     let (hidden, weight) = (numbers(TOKENS * HIDDEN), numbers(VOCABULARY * HIDDEN));
+    let weight = Weight::single(&weight, HIDDEN);
     let tokens: Vec<u32> = (0..TOKENS as u32).map(|token| token % VOCABULARY as u32).collect();
     let weights = vec![1.0; TOKENS];
     let targets = Targets { tokens: &tokens, weights: &weights, temperature: 1.0 };
     group.bench_function("cross entropy with gradients", |bencher| {
-        bencher.iter(|| linear_cross_entropy_with_gradients(black_box(&hidden), &weight, HIDDEN, targets));
+        bencher.iter(|| linear_cross_entropy_with_gradients(black_box(&hidden), weight, targets));
     });
     group.finish();
 }

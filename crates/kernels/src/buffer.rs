@@ -11,10 +11,10 @@ pub(crate) fn filled(len: usize, fill: impl FnOnce(&mut [f32])) -> Vec<f32> {
 }
 
 /// A vector of `len` unspecified values, for scratch space and results that are written in full.
-#[expect(clippy::uninit_vec, reason = "callers write every element before reading it; any bits are a valid f32")]
-pub(crate) fn uninitialised(len: usize) -> Vec<f32> {
+#[expect(clippy::uninit_vec, reason = "callers write every element before reading it; any bits are a valid number")]
+pub(crate) fn uninitialised<T: bytemuck::Pod>(len: usize) -> Vec<T> {
     let mut values = Vec::with_capacity(len);
-    // SAFETY: the capacity is there, `f32` has no invalid bit patterns and no destructor, and every caller writes each
+    // SAFETY: the capacity is there, a `Pod` has no invalid bit patterns and no destructor, and every caller writes each
     // element before reading it.
     unsafe { values.set_len(len) };
     values

@@ -2,7 +2,7 @@
 //! kept, and rows of weight 0 are not computed at all.
 
 use crate::math::{exp_and_sum, maximum};
-use crate::matmul::{Matrix, Threads, multiply, multiply_accumulate};
+use crate::matmul::{Matrix, Threads, Weight};
 use rayon::prelude::*;
 
 /// Logits of one chunk, about.
@@ -37,32 +37,30 @@ pub struct LossGradients {
     pub weight: Vec<f32>,
 }
 
-/// The loss alone, for evaluation: `hidden` is `[rows, width]`, `weight` is `[vocabulary, width]`.
-pub fn linear_cross_entropy(hidden: &[f32], weight: &[f32], width: usize, targets: Targets<'_>) -> Loss {
-    compute(hidden, weight, width, targets, None)
+/// The loss alone, for evaluation: `hidden` is `[rows, width]`, the projection `[vocabulary, width]`.
+pub fn linear_cross_entropy(hidden: &[f32], projection: Weight<'_>, targets: Targets<'_>) -> Loss {
+    compute(hidden, projection, targets, None)
 }
 
 /// The loss with its gradients: with `p` the softmax, `dlogits = weight / temperature · (p − onehot)`.
 pub fn linear_cross_entropy_with_gradients(
     hidden: &[f32],
-    weight: &[f32],
-    width: usize,
+    projection: Weight<'_>,
     targets: Targets<'_>,
 ) -> (Loss, LossGradients) {
-    let mut gradients = LossGradients { hidden: vec![0f32; hidden.len()], weight: vec![0f32; weight.len()] };
-    let loss = compute(hidden, weight, width, targets, Some(&mut gradients));
+    let mut gradients = LossGradients { hidden: vec![0f32; hidden.len()], weight: vec![0f32; projection.values.len()] };
+    let loss = compute(hidden, projection, targets, Some(&mut gradients));
     (loss, gradients)
 }
 
 /// The loss with its gradient to the hidden states alone, for a projection that is not trained.
 pub fn linear_cross_entropy_with_hidden_gradient(
     hidden: &[f32],
-    weight: &[f32],
-    width: usize,
+    projection: Weight<'_>,
     targets: Targets<'_>,
 ) -> (Loss, Vec<f32>) {
     let mut gradients = LossGradients { hidden: vec![0f32; hidden.len()], weight: Vec::new() };
-    let loss = compute(hidden, weight, width, targets, Some(&mut gradients));
+    let loss = compute(hidden, projection, targets, Some(&mut gradients));
     (loss, gradients.hidden)
 }
 
@@ -80,13 +78,12 @@ pub struct RowStatistics {
 /// Statistics of each row with a weight, zeros elsewhere; in the same chunks as the loss.
 pub fn linear_cross_entropy_statistics(
     hidden: &[f32],
-    weight: &[f32],
-    width: usize,
+    projection: Weight<'_>,
     targets: Targets<'_>,
 ) -> Vec<RowStatistics> {
-    let mut statistics = vec![RowStatistics::default(); hidden.len() / width];
-    for_each_chunk(hidden, weight, width, targets, &mut |rows, logits, _| {
-        let vocabulary = weight.len() / width;
+    let mut statistics = vec![RowStatistics::default(); hidden.len() / projection.inputs];
+    for_each_chunk(hidden, projection, targets, &mut |rows, logits, _| {
+        let vocabulary = projection.outputs();
         let found: Vec<RowStatistics> = logits
             .par_chunks_mut(vocabulary)
             .zip(rows)
@@ -114,14 +111,13 @@ fn row_statistics(logits: &mut [f32], target: usize) -> RowStatistics {
 
 fn compute(
     hidden: &[f32],
-    weight: &[f32],
-    width: usize,
+    projection: Weight<'_>,
     targets: Targets<'_>,
     mut gradients: Option<&mut LossGradients>,
 ) -> Loss {
-    let mut nll = vec![0f32; hidden.len() / width];
-    let (vocabulary, projection) = (weight.len() / width, Matrix::new(weight, weight.len() / width, width));
-    for_each_chunk(hidden, weight, width, targets, &mut |rows, logits, inputs| {
+    let mut nll = vec![0f32; hidden.len() / projection.inputs];
+    let vocabulary = projection.outputs();
+    for_each_chunk(hidden, projection, targets, &mut |rows, logits, inputs| {
         let losses: Vec<f32> = logits
             .par_chunks_mut(vocabulary)
             .zip(rows)
@@ -130,7 +126,7 @@ fn compute(
         rows.iter().zip(losses).for_each(|(&row, loss)| nll[row] = loss);
         if let Some(gradients) = gradients.as_deref_mut() {
             let dlogits = Matrix::new(logits, rows.len(), vocabulary);
-            add_gradients(gradients, rows, dlogits, inputs, projection, width);
+            add_gradients(gradients, rows, dlogits, inputs, projection);
         }
     });
     let selected = nll.iter().zip(targets.weights).filter(|(_, weight)| **weight != 0.0);
@@ -142,20 +138,21 @@ fn compute(
 type OnChunk<'a> = &'a mut dyn FnMut(&[usize], &mut [f32], Matrix<'_>);
 
 /// The logits of all rows with a weight, chunk by chunk.
-fn for_each_chunk(hidden: &[f32], weight: &[f32], width: usize, targets: Targets<'_>, on_chunk: OnChunk<'_>) {
-    let (rows, vocabulary) = (hidden.len() / width, weight.len() / width);
+fn for_each_chunk(hidden: &[f32], projection: Weight<'_>, targets: Targets<'_>, on_chunk: OnChunk<'_>) {
+    let (width, vocabulary) = (projection.inputs, projection.outputs());
+    let rows = hidden.len() / width;
     assert_eq!(targets.tokens.len(), rows, "linear_cross_entropy: one target per row");
     assert_eq!(targets.weights.len(), rows, "linear_cross_entropy: one weight per row");
     let selected: Vec<usize> = (0..rows).filter(|&row| targets.weights[row] != 0.0).collect();
     let chunk = rows_per_chunk(vocabulary);
     let (mut inputs, mut logits) = (Vec::new(), vec![0f32; chunk.min(selected.len()) * vocabulary]);
-    let projection = Matrix::new(weight, vocabulary, width);
+    let (columns, scale) = (projection.matrix().transposed(), 1.0 / targets.temperature);
     for rows in selected.chunks(chunk) {
         inputs.clear();
         rows.iter().for_each(|&row| inputs.extend_from_slice(&hidden[row * width..][..width]));
         let inputs = Matrix::new(&inputs, rows.len(), width);
         let logits = &mut logits[..rows.len() * vocabulary];
-        multiply(logits, inputs, projection.transposed(), 1.0 / targets.temperature, Threads::Pool);
+        projection.precision.multiply(logits, inputs, columns, scale, Threads::Pool);
         on_chunk(rows, logits, inputs);
     }
 }
@@ -186,15 +183,15 @@ fn add_gradients(
     rows: &[usize],
     dlogits: Matrix<'_>,
     inputs: Matrix<'_>,
-    projection: Matrix<'_>,
-    width: usize,
+    projection: Weight<'_>,
 ) {
+    let (width, precision) = (projection.inputs, projection.precision);
     let mut dinputs = vec![0f32; rows.len() * width];
-    multiply(&mut dinputs, dlogits, projection, 1.0, Threads::Pool);
+    precision.multiply(&mut dinputs, dlogits, projection.matrix(), 1.0, Threads::Pool);
     for (&row, dinput) in rows.iter().zip(dinputs.chunks_exact(width)) {
         gradients.hidden[row * width..][..width].copy_from_slice(dinput);
     }
     if !gradients.weight.is_empty() {
-        multiply_accumulate(&mut gradients.weight, dlogits.transposed(), inputs, 1.0, Threads::Pool);
+        precision.multiply_accumulate(&mut gradients.weight, dlogits.transposed(), inputs, 1.0, Threads::Pool);
     }
 }

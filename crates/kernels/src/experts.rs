@@ -6,7 +6,7 @@
 
 use crate::buffer::{filled, uninitialised};
 use crate::math::{dot, exp};
-use crate::matmul::{Matrix, Threads, fewest_rows_of_the_same_bits, multiply};
+use crate::matmul::{MatmulPrecision, Matrix, Threads, fewest_rows_of_the_same_bits};
 use rayon::prelude::*;
 
 /// Rows of one task where rows are gathered or added up.
@@ -25,6 +25,8 @@ pub struct Experts<'a> {
     pub hidden: usize,
     /// Width inside an expert.
     pub inner: usize,
+    /// Of the products with the weights and of their gradients'.
+    pub precision: MatmulPrecision,
 }
 
 /// Which experts each token passes, and with what weight.
@@ -71,6 +73,10 @@ impl<'a> Experts<'a> {
         let size = self.hidden * self.inner;
         Matrix::new(&self.down[expert * size..][..size], self.hidden, self.inner)
     }
+
+    fn product(&self, a: Matrix<'_>, b: Matrix<'_>, rows: usize, columns: usize) -> Vec<f32> {
+        filled(rows * columns, |out| self.precision.multiply(out, a, b, 1.0, Threads::One))
+    }
 }
 
 impl Choices<'_> {
@@ -96,7 +102,7 @@ pub fn experts(x: &[f32], experts: Experts<'_>, choices: Choices<'_>) -> Vec<f32
         let mut tokens = gather(x, hidden, chosen, choices.per_token);
         tokens.resize(rows * hidden, 0.0);
         let gate_up =
-            product(Matrix::new(&tokens, rows, hidden), experts.gate_up(expert).transposed(), rows, 2 * inner);
+            experts.product(Matrix::new(&tokens, rows, hidden), experts.gate_up(expert).transposed(), rows, 2 * inner);
         let mut activated = uninitialised(rows * inner);
         for (activated, gate_up) in activated.chunks_exact_mut(inner).zip(gate_up.chunks_exact(2 * inner)) {
             let (gate, up) = gate_up.split_at(inner);
@@ -104,7 +110,8 @@ pub fn experts(x: &[f32], experts: Experts<'_>, choices: Choices<'_>) -> Vec<f32
                 *y = gate / (1.0 + exp(-gate)) * up;
             }
         }
-        let mut out = product(Matrix::new(&activated, rows, inner), experts.down(expert).transposed(), rows, hidden);
+        let mut out =
+            experts.product(Matrix::new(&activated, rows, inner), experts.down(expert).transposed(), rows, hidden);
         for (out, &choice) in out.chunks_exact_mut(hidden).zip(chosen) {
             out.iter_mut().for_each(|value| *value *= choices.weights[choice]);
         }
@@ -136,8 +143,8 @@ pub fn experts_backward(x: &[f32], experts: Experts<'_>, choices: Choices<'_>, d
             let tokens = gather(x, hidden, chosen, choices.per_token);
             let mut dy = gather(dy, hidden, chosen, choices.per_token);
             let tokens = Matrix::new(&tokens, rows, hidden);
-            let mut gate_up = product(tokens, experts.gate_up(expert).transposed(), rows, 2 * inner);
-            let d_activated = product(Matrix::new(&dy, rows, hidden), experts.down(expert), rows, inner);
+            let mut gate_up = experts.product(tokens, experts.gate_up(expert).transposed(), rows, 2 * inner);
+            let d_activated = experts.product(Matrix::new(&dy, rows, hidden), experts.down(expert), rows, inner);
             let mut activated = uninitialised(rows * inner);
             let mut weight_gradients = Vec::with_capacity(rows);
             for (row, &choice) in chosen.iter().enumerate() {
@@ -160,10 +167,11 @@ pub fn experts_backward(x: &[f32], experts: Experts<'_>, choices: Choices<'_>, d
                 d_down.fill(0.0);
                 d_gate_up.fill(0.0);
             } else {
-                multiply(d_down, dy.transposed(), Matrix::new(&activated, rows, inner), 1.0, Threads::One);
-                multiply(d_gate_up, gate_up.transposed(), tokens, 1.0, Threads::One);
+                let activated = Matrix::new(&activated, rows, inner);
+                experts.precision.multiply(d_down, dy.transposed(), activated, 1.0, Threads::One);
+                experts.precision.multiply(d_gate_up, gate_up.transposed(), tokens, 1.0, Threads::One);
             }
-            (product(gate_up, experts.gate_up(expert), rows, hidden), weight_gradients)
+            (experts.product(gate_up, experts.gate_up(expert), rows, hidden), weight_gradients)
         })
         .collect();
     let (x_parts, weight_parts): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
@@ -182,10 +190,6 @@ pub fn experts_backward(x: &[f32], experts: Experts<'_>, choices: Choices<'_>, d
 /// The rows of the chosen tokens, one after another.
 fn gather(values: &[f32], hidden: usize, chosen: &[usize], per_token: usize) -> Vec<f32> {
     chosen.iter().flat_map(|choice| &values[choice / per_token * hidden..][..hidden]).copied().collect()
-}
-
-fn product(a: Matrix<'_>, b: Matrix<'_>, rows: usize, columns: usize) -> Vec<f32> {
-    filled(rows * columns, |out| multiply(out, a, b, 1.0, Threads::One))
 }
 
 /// The sum over each token's choices, in their order; `parts` holds the rows of each expert's choices.

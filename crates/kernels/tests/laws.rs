@@ -7,7 +7,9 @@ use worldloom_kernels::cross_entropy::{
     Targets, linear_cross_entropy_with_gradients, linear_cross_entropy_with_hidden_gradient,
 };
 use worldloom_kernels::embedding::embedding_backward;
-use worldloom_kernels::matmul::{Matrix, Threads, linear, linear_backward_input, linear_backward_weight, multiply};
+use worldloom_kernels::matmul::{
+    MatmulPrecision, Matrix, Threads, Weight, linear, linear_backward_input, linear_backward_weight, multiply,
+};
 use worldloom_kernels::norm::{rms_norm, rms_norm_backward};
 use worldloom_kernels::rotary::{Rotary, norm_rotary, norm_rotary_backward, rotary as turn, rotary_backward};
 use worldloom_kernels::swiglu::{swiglu, swiglu_backward};
@@ -57,14 +59,23 @@ fn products_have_the_same_bits_for_any_number_of_threads() {
     ];
     for [rows, inputs, outputs] in shapes {
         let (x, weight, dy) = (random(rows * inputs, 1), random(outputs * inputs, 2), random(rows * outputs, 3));
-        same_bits(&format!("{rows}x{inputs}x{outputs}"), || {
-            vec![
-                linear(&x, &weight, inputs),
-                linear_backward_input(&weight, &dy, inputs),
-                linear_backward_weight(&x, &dy, inputs),
-            ]
-        });
+        for precision in precisions() {
+            let weight = Weight { values: &weight, inputs, precision };
+            same_bits(&format!("{rows}x{inputs}x{outputs} {precision:?}"), || {
+                vec![
+                    linear(&x, weight),
+                    linear_backward_input(weight, &dy),
+                    linear_backward_weight(&x, &dy, inputs, precision),
+                ]
+            });
+        }
     }
+}
+
+/// Those that this processor computes.
+fn precisions() -> impl Iterator<Item = MatmulPrecision> {
+    let all = [MatmulPrecision::F32, MatmulPrecision::Bf16Emulated, MatmulPrecision::Bf16];
+    all.into_iter().filter(|precision| precision.is_available())
 }
 
 #[test]
@@ -155,20 +166,23 @@ fn cross_entropy_has_the_same_bits_for_any_number_of_threads() {
     let (hidden, weight) = (random(rows * width, 20), random(vocabulary * width, 21));
     let tokens: Vec<u32> = (0..rows as u32).map(|row| row * 31 % 2_011).collect();
     let weights: Vec<f32> = (0..rows).map(|row| if row % 4 == 0 { 0.0 } else { 0.01 }).collect();
-    same_bits("cross entropy", || {
-        let targets = Targets { tokens: &tokens, weights: &weights, temperature: 1.0 };
-        let (loss, gradients) = linear_cross_entropy_with_gradients(&hidden, &weight, width, targets);
-        let alone = linear_cross_entropy_with_hidden_gradient(&hidden, &weight, width, targets);
-        assert!(alone == (loss.clone(), gradients.hidden.clone()), "a projection that is not trained changes nothing");
-        vec![vec![loss.total], loss.nll, gradients.hidden, gradients.weight]
-    });
+    for precision in precisions() {
+        let projection = Weight { values: &weight, inputs: width, precision };
+        same_bits(&format!("cross entropy {precision:?}"), || {
+            let targets = Targets { tokens: &tokens, weights: &weights, temperature: 1.0 };
+            let (loss, gradients) = linear_cross_entropy_with_gradients(&hidden, projection, targets);
+            let alone = linear_cross_entropy_with_hidden_gradient(&hidden, projection, targets);
+            assert!(alone == (loss.clone(), gradients.hidden.clone()), "a frozen projection changes nothing");
+            vec![vec![loss.total], loss.nll, gradients.hidden, gradients.weight]
+        });
+    }
 }
 
 #[test]
 fn no_selected_row_means_no_loss_and_no_gradient() {
     let (hidden, weight) = (random(5 * 4, 22), random(7 * 4, 23));
     let targets = Targets { tokens: &[0; 5], weights: &[0.0; 5], temperature: 1.0 };
-    let (loss, gradients) = linear_cross_entropy_with_gradients(&hidden, &weight, 4, targets);
+    let (loss, gradients) = linear_cross_entropy_with_gradients(&hidden, Weight::single(&weight, 4), targets);
     assert_eq!(loss.total, 0.0);
     assert!(gradients.hidden.iter().chain(&gradients.weight).all(|&value| value == 0.0));
 }

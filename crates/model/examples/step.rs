@@ -1,8 +1,8 @@
 //! Times training steps: `cargo run --release --example step -- [small|medium|MODEL_FOLDER|CONFIG.json] [steps] [words]`.
 //!
 //! A folder is loaded, of a config only the shape is taken. Words: `8x1024` are rows and tokens of a row (4x512 unless
-//! said); with `lora`, adapters of rank 16 on every projection are trained in place of the weights. `bench/run.py` compares
-//! it with PyTorch.
+//! said); with `lora`, adapters of rank 16 on every projection are trained in place of the weights; with `bf16` or
+//! `bf16_emulated`, products are of factors in bfloat16. `bench/run.py` compares it with PyTorch.
 //!
 //! Run it with `MIMALLOC_PURGE_DELAY=-1`, as the program sets for itself, and `RAYON_NUM_THREADS` for the threads.
 
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Instant;
 use worldloom_kernels::{AdamWStep, adamw};
-use worldloom_model::{Decoder, Gradients, Layout, LoraConfig, ModelConfig, load, token_tensor};
+use worldloom_model::{Decoder, Gradients, Layout, LoraConfig, MatmulPrecision, ModelConfig, load, token_tensor};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -63,6 +63,14 @@ fn main() -> ExitCode {
     if words.iter().any(|word| word == "lora") {
         let adapters = LoraConfig { rank: 16, alpha: 32.0, dropout: 0.0, targets: "proj".to_owned() };
         decoder = decoder.with_lora(&adapters, 1, &device).expect("every decoder has projections");
+    }
+    let precisions = [("bf16", MatmulPrecision::Bf16), ("bf16_emulated", MatmulPrecision::Bf16Emulated)];
+    for (_, precision) in precisions.iter().filter(|(name, _)| words.iter().any(|word| word == name)) {
+        if !precision.is_available() {
+            report(&mut out, "this processor has no unit for bfloat16: bf16_emulated".into());
+            return ExitCode::FAILURE;
+        }
+        decoder = decoder.multiplied_in(*precision);
     }
     report(&mut out, format!("{} parameters, {batch} x {seq} tokens", decoder.num_parameters()));
     let (num_tokens, vocabulary) = (batch * seq, config.vocab_size as u64);

@@ -61,7 +61,7 @@ impl Decoder {
     ) -> Losses {
         let Objective { targets, weights, temperature, routers, .. } = *objective;
         self.check_targets(&tokens, targets, weights, temperature);
-        let counted = Counted::new(weights.iter().map(|&weight| weight != 0.0), layout);
+        let counted = Counted::weighed(weights, layout);
         let mut sum = RouterSum::new(routers);
         let stream = self.counted_stream(tokens, layout, &counted, &mut |routing| sum.add(routing));
         let nll = self.objective_losses(stream, objective, &counted).total;
@@ -84,7 +84,7 @@ impl Decoder {
     ) -> Losses {
         let Objective { targets, weights, temperature, routers, .. } = *objective;
         self.check_targets(&tokens, targets, weights, temperature);
-        let counted = Counted::new(weights.iter().map(|&weight| weight != 0.0), layout);
+        let counted = Counted::weighed(weights, layout);
         let (mut inputs, stream) = self.block_inputs(&tokens, layout, &counted);
         let stream = leaf(stream);
         let loss = self.objective_losses(stream.clone(), objective, &counted).total;

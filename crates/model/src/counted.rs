@@ -32,6 +32,11 @@ impl Counted {
         Counted { narrowed: Some((index, layout.narrowed(&counts))), places, tokens }
     }
 
+    /// Those whose loss has a weight.
+    pub(crate) fn weighed(weights: &[f32], layout: &Layout) -> Counted {
+        Counted::new(weights.iter().map(|&weight| weight != 0.0), layout)
+    }
+
     /// The layout of the last block's attention, where positions are left out.
     pub(crate) fn narrowed_layout(&self) -> Option<&Layout> {
         self.narrowed.as_ref().map(|(_, layout)| layout)

@@ -13,6 +13,7 @@ use crate::{Error, FeedForwardKind, Layout, Mixer, ModelConfig};
 use burn::module::Module;
 use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use worldloom_kernels::cross_entropy::RowStatistics;
+use worldloom_kernels::matmul::MatmulPrecision;
 
 /// A decoder: tokens in, logits of each next token out.
 #[derive(Module, Debug)]
@@ -24,6 +25,9 @@ pub struct Decoder {
     rope_frequencies: Vec<f32>,
     #[module(skip)]
     pub(crate) lora: Option<Lora>,
+    /// Of all products but those that stay in single precision ([`Decoder::multiplied_in`]).
+    #[module(skip)]
+    matmul: MatmulPrecision,
 }
 
 /// Embedding, blocks and final norm.
@@ -84,15 +88,32 @@ impl Block {
 
     fn adapt(&mut self, path: &str, adapters: &mut Adapters<'_, '_>) -> Result<(), Error> {
         if let Some(attention) = &mut self.self_attn {
-            attention.adapt(&format!("{path}.self_attn"), adapters)?;
+            Linear::adapt(attention.projections(), &format!("{path}.self_attn"), adapters)?;
         }
         if let Some(delta_net) = &mut self.linear_attn {
-            delta_net.adapt(&format!("{path}.linear_attn"), adapters)?;
+            Linear::adapt(delta_net.projections(), &format!("{path}.linear_attn"), adapters)?;
         }
         let path = format!("{path}.mlp");
         match &mut self.mlp {
-            FeedForward::Dense(mlp) => mlp.adapt(&path, adapters),
+            FeedForward::Dense(mlp) => Linear::adapt(mlp.projections(), &path, adapters),
             FeedForward::Experts(moe) => moe.adapt(&path, adapters),
+        }
+    }
+
+    fn multiply_in(&mut self, precision: MatmulPrecision) {
+        let attention = self.self_attn.iter_mut().flat_map(Attention::projections);
+        let delta_net = self.linear_attn.iter_mut().flat_map(GatedDeltaNet::projections);
+        let mlp = match &mut self.mlp {
+            FeedForward::Dense(mlp) => Some(mlp),
+            FeedForward::Experts(moe) => {
+                moe.matmul = precision;
+                moe.shared_expert.as_mut()
+            }
+        };
+        for (name, projection) in attention.chain(delta_net).chain(mlp.into_iter().flat_map(Mlp::projections)) {
+            if !["in_proj_ba", "in_proj_b", "in_proj_a"].contains(&name) {
+                projection.matmul = precision;
+            }
         }
     }
 
@@ -162,13 +183,30 @@ impl Decoder {
             false => Some(Linear::new(&mut source, "lm_head", vocabulary, hidden, false)?),
         };
         let model = Backbone { embed_tokens, layers, norm };
-        Ok(Decoder { model, lm_head, rope_frequencies: rope::frequencies(config), lora: None })
+        Ok(Decoder {
+            model,
+            lm_head,
+            rope_frequencies: rope::frequencies(config),
+            lora: None,
+            matmul: MatmulPrecision::F32,
+        })
     }
 
     /// Shows every projection that can have an adapter.
     pub(crate) fn adapt(&mut self, adapters: &mut Adapters<'_, '_>) -> Result<(), Error> {
         let layers = self.model.layers.iter_mut().enumerate();
         layers.into_iter().try_for_each(|(index, block)| block.adapt(&format!("model.layers.{index}"), adapters))
+    }
+
+    /// The same decoder with its products computed in `precision`, forward and backward, those of the output projection too.
+    ///
+    /// In single precision stay those inside attention and delta-nets, of routers and adapters, and those that decays and
+    /// the steps of delta-nets are made of. Generation has kernels of its own and always computes in single precision.
+    #[must_use]
+    pub fn multiplied_in(mut self, precision: MatmulPrecision) -> Decoder {
+        self.model.layers.iter_mut().for_each(|block| block.multiply_in(precision));
+        self.matmul = precision;
+        self
     }
 
     /// Rows of the embedding table: `[batch, seq]` to `[batch, seq, hidden]`.
@@ -224,7 +262,7 @@ impl Decoder {
 
     /// The final norm and the output projection: `[batch, seq, hidden]` to `[batch, seq, vocabulary]`.
     pub fn norm_and_head(&self, stream: Tensor<3>) -> Tensor<3> {
-        ops::linear(self.model.norm.forward(stream), self.head())
+        ops::linear(self.model.norm.forward(stream), self.head(), self.matmul)
     }
 
     /// Hidden states after the final norm, `[batch, seq, hidden]`.
@@ -251,7 +289,7 @@ impl Decoder {
         temperature: f32,
     ) -> Tensor<1> {
         self.check_targets(&tokens, targets, weights, temperature);
-        let counted = Counted::new(weights.iter().map(|&weight| weight != 0.0), layout);
+        let counted = Counted::weighed(weights, layout);
         let stream = self.counted_stream(tokens, layout, &counted, &mut |_| ());
         self.stream_losses(stream, &counted.pick(targets), &counted.pick(weights), temperature).total
     }
@@ -272,7 +310,7 @@ impl Decoder {
         temperature: f32,
     ) -> RowLoss {
         let targets = row_targets(targets, weights, temperature, &stream.device());
-        ops::linear_cross_entropy(self.normed_rows(stream), self.head(), targets)
+        ops::linear_cross_entropy(self.normed_rows(stream), self.head(), targets, self.matmul)
     }
 
     fn normed_rows(&self, stream: Tensor<3>) -> Tensor<2> {
@@ -292,7 +330,7 @@ impl Decoder {
     ) -> Vec<RowStatistics> {
         let (decoder, counted, weights, stream) = self.selected_stream(tokens, layout, targets, selected);
         let targets = row_targets(&counted.pick(targets), &weights, 1.0, &stream.device());
-        let found = ops::row_statistics(decoder.normed_rows(stream), decoder.head(), targets);
+        let found = ops::row_statistics(decoder.normed_rows(stream), decoder.head(), targets, decoder.matmul);
         let numbers: Vec<f32> = found.into_data().iter::<f32>().collect();
         let of = |row: &[f32]| RowStatistics { nll: row[0], entropy: row[1], is_top: row[2] != 0.0 };
         counted.spread(numbers.chunks_exact(3).map(of))

@@ -45,3 +45,4 @@ pub use weights::{
     import_gguf, load, load_in, save, save_parameters, save_with, summarise,
 };
 pub use worldloom_kernels::cross_entropy::RowStatistics;
+pub use worldloom_kernels::matmul::{MatmulPrecision, bf16_unit};

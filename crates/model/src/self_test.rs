@@ -8,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::Products;
 use crate::layout::visible_keys;
 use crate::ops::{self, DeltaInputs, RotaryTables, RowLoss, RowTargets, plain};
+use worldloom_kernels::matmul::MatmulPrecision;
 
 /// One comparison.
 #[derive(Debug, Clone, PartialEq)]
@@ -265,8 +266,10 @@ impl On {
         let (x, weights) = (self.leaf([1, 75, 20], 25), self.leaf([1, 75, 2], 26));
         let (gate_up, down) = (self.leaf([6, 24, 20], 27), self.leaf([6, 20, 12], 28));
         let choices: Tensor<3, Int> = self.integers((0..150).map(|at| (at / 2 * 5 + at % 2) % 6).collect(), [1, 75, 2]);
-        let experts = match body {
-            Body::Used => ops::experts,
+        let experts: ExpertsBody = match body {
+            Body::Used => |x, gate_up, down, weights, choices| {
+                ops::experts(x, gate_up, down, weights, choices, MatmulPrecision::F32)
+            },
             Body::Plain => plain::experts,
         };
         let output = experts(x.clone(), gate_up.clone(), down.clone(), weights.clone(), choices);
@@ -283,7 +286,10 @@ impl On {
             temperature: 0.7,
         };
         let (loss, statistics): (LossBody, StatisticsBody) = match body {
-            Body::Used => (ops::linear_cross_entropy, ops::row_statistics),
+            Body::Used => (
+                |hidden, weight, targets| ops::linear_cross_entropy(hidden, weight, targets, MatmulPrecision::F32),
+                |hidden, weight, targets| ops::row_statistics(hidden, weight, targets, MatmulPrecision::F32),
+            ),
             Body::Plain => (plain::linear_cross_entropy, plain::row_statistics),
         };
         let of_rows = statistics(hidden.clone(), weight.clone(), targets.clone());
@@ -294,6 +300,7 @@ impl On {
     }
 }
 
+type ExpertsBody = fn(Tensor<3>, Tensor<3>, Tensor<3>, Tensor<3>, Tensor<3, Int>) -> Tensor<3>;
 type LossBody = fn(Tensor<2>, Tensor<2>, RowTargets) -> RowLoss;
 type StatisticsBody = fn(Tensor<2>, Tensor<2>, RowTargets) -> Tensor<2>;
 

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use burn::tensor::Device;
 use worldloom_model::generate::{Generator, Request, Sampling};
-use worldloom_model::{Decoder, ModelConfig, Precision, load};
+use worldloom_model::{Decoder, MatmulPrecision, ModelConfig, Precision, load};
 use worldloom_train::rl::{
     self, Completion, Draw, Failure, Group, Name, Normalisation, Objective, Overlong, Partners, RlConfig, RlPrompt,
     RlStepMetrics, Sampler, Score, Scorer,
@@ -154,6 +154,7 @@ fn config(steps: u64, is_shared: bool) -> RlConfig {
         objective: Objective::published(Name::Grpo),
         truth_nll: 0.0,
         precision: Precision::F32,
+        matmul_precision: MatmulPrecision::F32,
         lora: None,
         optimizer: OptimizerConfig::new(1e-5, 0.0, 1.0),
         schedule: Schedule { shape: Shape::Constant, warmup_steps: 0, floor: None, decay_steps: None },

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use burn::tensor::{Device, Tensor, TensorData};
 use worldloom_model::ops::{self, RowTargets};
-use worldloom_model::{Decoder, Gradients, Layout, LoraConfig, ModelConfig, Precision, token_tensor};
+use worldloom_model::{Decoder, Gradients, Layout, LoraConfig, MatmulPrecision, ModelConfig, Precision, token_tensor};
 use worldloom_schema::Row;
 use worldloom_train::supervised::{self, StageConfig};
 use worldloom_train::{
@@ -198,6 +198,7 @@ fn chunked_head(cell: Cell) -> (u64, f64) {
         guards: GuardConfig::default(),
         seed: 1,
         precision: Precision::F32,
+        matmul_precision: MatmulPrecision::F32,
         routers: None,
         lora: (cell.trained == "adapters").then_some(lora),
         optimizer: OptimizerConfig::new(1e-4, 0.1, 1.0),

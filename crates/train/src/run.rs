@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
 use serde::{Deserialize, Serialize};
-use worldloom_model::{Decoder, LoraConfig, ModelConfig, Precision, SaveDType, SaveOptions};
+use worldloom_model::{Decoder, LoraConfig, MatmulPrecision, ModelConfig, Precision, SaveDType, SaveOptions, ops};
 use worldloom_schema::InputRef;
 
 use crate::checkpoint::{Best, CheckpointConfig, Checkpoints, Further, Identity, Loaded, OPTIMIZER, State, write_json};
@@ -57,6 +57,7 @@ pub(crate) struct Settings<'a> {
     pub(crate) seed: u64,
     pub(crate) lora: Option<&'a LoraConfig>,
     pub(crate) precision: Precision,
+    pub(crate) matmul_precision: MatmulPrecision,
     pub(crate) recompute: bool,
     pub(crate) micro_batches_at_once: usize,
 }
@@ -65,6 +66,19 @@ pub(crate) struct Settings<'a> {
 /// them; a base that stays as it is is never there in more than it is held in.
 pub fn loaded_in(precision: Precision, lora: Option<&LoraConfig>) -> Precision {
     if lora.is_some() { precision } else { Precision::F32 }
+}
+
+/// Refuses products that this processor or device does not compute.
+fn check_matmul(precision: MatmulPrecision, device: &Device) -> Result<()> {
+    let detail = if !precision.is_single() && !ops::has_kernels(device) {
+        "products of bfloat16 are for the CPU; leave it out: f32"
+    } else if !precision.is_available() {
+        "bf16, but this processor has neither AMX tiles nor AVX512-BF16; leave it out (f32 is the fastest here), or take \
+         bf16_emulated to see what the rounding does"
+    } else {
+        return Ok(());
+    };
+    Err(Error::config("matmul_precision", detail))
 }
 
 /// An open run.
@@ -100,8 +114,9 @@ impl<'a> Run<'a> {
         mut inputs: BTreeMap<String, InputRef>,
         settings: Settings<'_>,
     ) -> Result<Self> {
-        let Settings { optimizer, checkpoints, seed, lora, precision, recompute, micro_batches_at_once } = settings;
+        let Settings { optimizer, checkpoints, seed, lora, precision, matmul_precision, .. } = settings;
         precision.check(job.device)?;
+        check_matmul(matmul_precision, job.device)?;
         job.decoder.check_dtypes()?;
         fs_err::create_dir_all(job.out)?;
         inputs.insert("model".into(), InputRef { path: PathBuf::new(), key: fingerprint(&job.decoder) });
@@ -141,8 +156,8 @@ impl<'a> Run<'a> {
             false => Ok(MetricsFile::of_others()),
         };
         let metrics = agree(ranks, metrics)?;
-        let mut learner = Learner::new(decoder, optimizer, job.device, seed);
-        (learner.recompute, learner.lanes) = (recompute, Lanes::new(micro_batches_at_once));
+        let mut learner = Learner::new(decoder.multiplied_in(matmul_precision), optimizer, job.device, seed);
+        (learner.recompute, learner.lanes) = (settings.recompute, Lanes::new(settings.micro_batches_at_once));
         let saved = from.as_ref().map(|_| state.step);
         Ok(Self { ranks, learner, state, metrics, model: job.model, checkpoints, out: job.out.into(), saved, from })
     }

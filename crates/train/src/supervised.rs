@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use worldloom_model::{ExpertLoad, LoraConfig, ModelConfig, Precision, RouterLoss, training_memory};
+use worldloom_model::{ExpertLoad, LoraConfig, MatmulPrecision, ModelConfig, Precision, RouterLoss, training_memory};
 use worldloom_schema::Row;
 
 use crate::batch::{Batch, batches, micro_batches};
@@ -49,6 +49,10 @@ pub struct StageConfig {
     /// What the matrices are held in; updates are made in float32 either way. Default: f32.
     #[serde(default, skip_serializing_if = "Precision::is_single")]
     pub precision: Precision,
+    /// What the operands of matrix products are rounded to: `bf16` on a processor with AMX tiles or AVX512-BF16 (sums,
+    /// masters and all else stay float32), `bf16_emulated` for its numbers on any processor. Default: f32.
+    #[serde(default, skip_serializing_if = "MatmulPrecision::is_single")]
+    pub matmul_precision: MatmulPrecision,
     /// Losses of the routers beside the loss, for models with experts; they cost a forward pass. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routers: Option<RouterConfig>,
@@ -240,6 +244,7 @@ fn open<'a>(
         seed: config.seed,
         lora: config.lora.as_ref(),
         precision: config.precision,
+        matmul_precision: config.matmul_precision,
         recompute: config.recompute,
         micro_batches_at_once: config.micro_batches_at_once,
     };

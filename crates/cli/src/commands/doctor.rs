@@ -273,6 +273,9 @@ fn print(findings: &Findings, seconds: f64) {
     }
     line("precision", "weights float32, matrices bfloat16 on request; sums, norms, masters and moments float32");
     line("", "products on cuda are rounded to TensorFloat-32; everywhere else they are float32");
+    let unit =
+        worldloom_model::bf16_unit().map_or("this processor has no unit for it".into(), |unit| format!("on {unit}"));
+    line("", &format!("products of bfloat16 on request (matmul_precision): {unit}"));
     println!("self-test: largest error of output and gradients, in units of the largest number ({seconds:.1} s)");
     for test in &findings.self_tests {
         let verdict = if test.passes { "ok" } else { "WRONG" };

@@ -6,6 +6,7 @@ mod axes;
 mod cluster;
 mod form;
 mod played;
+mod products;
 mod road;
 mod rollouts;
 mod support;

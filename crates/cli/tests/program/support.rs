@@ -42,9 +42,14 @@ pub(crate) fn run_before(step: &str, folder: &Path) {
     succeeds(&["run", &file.to_string_lossy(), "--runs", &runs.to_string_lossy()]);
 }
 
-/// The folder of a step's artifact below a runs folder.
+/// The folder of a step's artifact of the smoke pipeline below a runs folder.
 pub(crate) fn artifact(runs: &Path, step: &str) -> PathBuf {
-    let entries = fs_err::read_dir(runs.join("smoke")).unwrap().map(|entry| entry.unwrap().path());
+    artifact_of(runs, "smoke", step)
+}
+
+/// The same of a pipeline.
+pub(crate) fn artifact_of(runs: &Path, pipeline: &str, step: &str) -> PathBuf {
+    let entries = fs_err::read_dir(runs.join(pipeline)).unwrap().map(|entry| entry.unwrap().path());
     let is_step = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(&format!("{step}-"));
     entries.into_iter().find(is_step).unwrap()
 }

@@ -11,6 +11,7 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind};
 use burn::backend::tensor::IntTensor;
 use burn::backend::{Autodiff, TensorMetadata};
+use worldloom_kernels::matmul::MatmulPrecision;
 
 #[derive(Debug)]
 struct Embedding;
@@ -29,7 +30,9 @@ impl<B: Kernels> Backward<B, 1> for Embedding {
 }
 
 #[derive(Debug)]
-struct Linear;
+struct Linear {
+    precision: MatmulPrecision,
+}
 
 impl<B: Kernels> Backward<B, 2> for Linear {
     type State = (Float<B>, Float<B>);
@@ -39,10 +42,10 @@ impl<B: Kernels> Backward<B, 2> for Linear {
         let (x, weight) = ops.state;
         let [x_node, weight_node] = ops.parents;
         if let Some(node) = x_node {
-            grads.register::<B>(node.id, B::linear_backward_input(&weight, &dy));
+            grads.register::<B>(node.id, B::linear_backward_input(&weight, &dy, self.precision));
         }
         if let Some(node) = weight_node {
-            grads.register::<B>(node.id, B::linear_backward_weight(&x, &dy));
+            grads.register::<B>(node.id, B::linear_backward_weight(&x, &dy, self.precision));
         }
     }
 }
@@ -126,7 +129,9 @@ impl<B: Kernels> Backward<B, 3> for Attention {
 }
 
 #[derive(Debug)]
-struct Experts;
+struct Experts {
+    precision: MatmulPrecision,
+}
 
 impl<B: Kernels> Backward<B, 4> for Experts {
     type State = ([Float<B>; 4], IntTensor<B>);
@@ -134,7 +139,7 @@ impl<B: Kernels> Backward<B, 4> for Experts {
     fn backward(self, ops: Ops<Self::State, 4>, grads: &mut Gradients, _: &mut Checkpointer) {
         let dy = grads.consume::<B>(&ops.node);
         let (inputs, choices) = ops.state;
-        let gradients = B::experts_backward(&inputs, &choices, &dy);
+        let gradients = B::experts_backward(&inputs, &choices, &dy, self.precision);
         register::<B, 4>(grads, ops.parents.map(|parent| parent.map(|node| node.id)), gradients);
     }
 }
@@ -214,10 +219,10 @@ impl<B: Kernels + DecoderOps, C: CheckpointStrategy> DecoderOps for Autodiff<B, 
         }
     }
 
-    fn linear(x: Float<Self>, weight: Float<Self>) -> Float<Self> {
+    fn linear(x: Float<Self>, weight: Float<Self>, precision: MatmulPrecision) -> Float<Self> {
         let ((x, x_node), (weight, weight_node)) = (x.into_parts(), weight.into_parts());
-        let y = B::linear_forward(&x, &weight);
-        match Linear.prepare::<C>([x_node, weight_node]).compute_bound().stateful() {
+        let y = B::linear_forward(&x, &weight, precision);
+        match (Linear { precision }).prepare::<C>([x_node, weight_node]).compute_bound().stateful() {
             OpsKind::Tracked(prep) => prep.finish((x, weight), y),
             OpsKind::UnTracked(prep) => prep.finish(y),
         }
@@ -285,13 +290,14 @@ impl<B: Kernels + DecoderOps, C: CheckpointStrategy> DecoderOps for Autodiff<B, 
         down: Float<Self>,
         weights: Float<Self>,
         choices: IntTensor<Self>,
+        precision: MatmulPrecision,
     ) -> Float<Self> {
         let ((x, x_node), (gate_up, gate_up_node)) = (x.into_parts(), gate_up.into_parts());
         let ((down, down_node), (weights, weights_node)) = (down.into_parts(), weights.into_parts());
         let inputs = [x, gate_up, down, weights];
-        let y = B::experts_forward(&inputs, &choices);
+        let y = B::experts_forward(&inputs, &choices, precision);
         let nodes = [x_node, gate_up_node, down_node, weights_node];
-        match Experts.prepare::<C>(nodes).compute_bound().stateful() {
+        match (Experts { precision }).prepare::<C>(nodes).compute_bound().stateful() {
             OpsKind::Tracked(prep) => prep.finish((inputs, choices), y),
             OpsKind::UnTracked(prep) => prep.finish(y),
         }
@@ -331,6 +337,7 @@ impl<B: Kernels + DecoderOps, C: CheckpointStrategy> DecoderOps for Autodiff<B, 
         targets: IntTensor<Self>,
         row_weights: Float<Self>,
         temperature: f32,
+        precision: MatmulPrecision,
     ) -> Float<Self> {
         let is_weight_trained = weight.is_tracked();
         let ((hidden, hidden_node), (weight, weight_node)) = (hidden.into_parts(), weight.into_parts());
@@ -344,23 +351,40 @@ impl<B: Kernels + DecoderOps, C: CheckpointStrategy> DecoderOps for Autodiff<B, 
                         &targets,
                         &row_weights,
                         temperature,
+                        precision,
                     );
                     prep.finish(dhidden, loss)
                 }
-                OpsKind::UnTracked(prep) => {
-                    prep.finish(B::linear_cross_entropy_forward(&hidden, &weight, &targets, &row_weights, temperature))
-                }
+                OpsKind::UnTracked(prep) => prep.finish(B::linear_cross_entropy_forward(
+                    &hidden,
+                    &weight,
+                    &targets,
+                    &row_weights,
+                    temperature,
+                    precision,
+                )),
             };
         }
         match LinearCrossEntropy.prepare::<C>([hidden_node, weight_node]).compute_bound().stateful() {
             OpsKind::Tracked(prep) => {
-                let [loss, dhidden, dweight] =
-                    B::linear_cross_entropy_with_gradients(&hidden, &weight, &targets, &row_weights, temperature);
+                let [loss, dhidden, dweight] = B::linear_cross_entropy_with_gradients(
+                    &hidden,
+                    &weight,
+                    &targets,
+                    &row_weights,
+                    temperature,
+                    precision,
+                );
                 prep.finish([dhidden, dweight], loss)
             }
-            OpsKind::UnTracked(prep) => {
-                prep.finish(B::linear_cross_entropy_forward(&hidden, &weight, &targets, &row_weights, temperature))
-            }
+            OpsKind::UnTracked(prep) => prep.finish(B::linear_cross_entropy_forward(
+                &hidden,
+                &weight,
+                &targets,
+                &row_weights,
+                temperature,
+                precision,
+            )),
         }
     }
 
@@ -370,8 +394,9 @@ impl<B: Kernels + DecoderOps, C: CheckpointStrategy> DecoderOps for Autodiff<B, 
         targets: IntTensor<Self>,
         row_weights: Float<Self>,
         temperature: f32,
+        precision: MatmulPrecision,
     ) -> Float<Self> {
         let [hidden, weight, row_weights] = [hidden, weight, row_weights].map(|tensor| tensor.into_primitive());
-        Float::<Self>::new(B::row_statistics_forward(&hidden, &weight, &targets, &row_weights, temperature))
+        Float::<Self>::new(B::row_statistics_forward(&hidden, &weight, &targets, &row_weights, temperature, precision))
     }
 }

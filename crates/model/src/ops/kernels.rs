@@ -2,6 +2,7 @@
 
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Backend, backend_extension};
+use worldloom_kernels::matmul::MatmulPrecision;
 
 /// A backend's float tensor, for short.
 pub(super) type Float<B> = FloatTensor<B>;
@@ -14,11 +15,11 @@ pub trait Kernels: Backend {
     /// Gradient to the table of `vocabulary` rows.
     fn embedding_gradient(tokens: &IntTensor<Self>, dy: &Float<Self>, vocabulary: usize) -> Float<Self>;
     /// `x wᵀ`.
-    fn linear_forward(x: &Float<Self>, weight: &Float<Self>) -> Float<Self>;
+    fn linear_forward(x: &Float<Self>, weight: &Float<Self>, precision: MatmulPrecision) -> Float<Self>;
     /// `dy w`.
-    fn linear_backward_input(weight: &Float<Self>, dy: &Float<Self>) -> Float<Self>;
+    fn linear_backward_input(weight: &Float<Self>, dy: &Float<Self>, precision: MatmulPrecision) -> Float<Self>;
     /// `dyᵀ x`.
-    fn linear_backward_weight(x: &Float<Self>, dy: &Float<Self>) -> Float<Self>;
+    fn linear_backward_weight(x: &Float<Self>, dy: &Float<Self>, precision: MatmulPrecision) -> Float<Self>;
     /// Output and inverse root mean squares.
     fn rms_norm_forward(x: &Float<Self>, weight: &Float<Self>, eps: f32) -> [Float<Self>; 2];
     /// Gradients to the input and the weight.
@@ -63,9 +64,15 @@ pub trait Kernels: Backend {
         dy: &Float<Self>,
     ) -> [Float<Self>; 3];
     /// The chosen experts of every token; `inputs` are the tokens, gate and up, down, and the weights of the choices.
-    fn experts_forward(inputs: &[Float<Self>; 4], choices: &IntTensor<Self>) -> Float<Self>;
+    fn experts_forward(inputs: &[Float<Self>; 4], choices: &IntTensor<Self>, precision: MatmulPrecision)
+    -> Float<Self>;
     /// Gradients to the four inputs.
-    fn experts_backward(inputs: &[Float<Self>; 4], choices: &IntTensor<Self>, dy: &Float<Self>) -> [Float<Self>; 4];
+    fn experts_backward(
+        inputs: &[Float<Self>; 4],
+        choices: &IntTensor<Self>,
+        dy: &Float<Self>,
+        precision: MatmulPrecision,
+    ) -> [Float<Self>; 4];
     /// The convolution and its activation.
     fn causal_convolution_forward(x: &Float<Self>, weight: &Float<Self>, visible: &IntTensor<Self>) -> Float<Self>;
     /// Gradients to the input and the weight.
@@ -86,6 +93,7 @@ pub trait Kernels: Backend {
         targets: &IntTensor<Self>,
         row_weights: &Float<Self>,
         temperature: f32,
+        precision: MatmulPrecision,
     ) -> Float<Self>;
     /// The same, with the total's gradient to the hidden states.
     fn linear_cross_entropy_with_hidden_gradient(
@@ -94,6 +102,7 @@ pub trait Kernels: Backend {
         targets: &IntTensor<Self>,
         row_weights: &Float<Self>,
         temperature: f32,
+        precision: MatmulPrecision,
     ) -> [Float<Self>; 2];
     /// The same, with the total's gradients to the hidden states and the weight.
     fn linear_cross_entropy_with_gradients(
@@ -102,6 +111,7 @@ pub trait Kernels: Backend {
         targets: &IntTensor<Self>,
         row_weights: &Float<Self>,
         temperature: f32,
+        precision: MatmulPrecision,
     ) -> [Float<Self>; 3];
     /// Loss, entropy and whether the target is the most probable (1 or 0) of each row, `[rows, 3]`.
     fn row_statistics_forward(
@@ -110,6 +120,7 @@ pub trait Kernels: Backend {
         targets: &IntTensor<Self>,
         row_weights: &Float<Self>,
         temperature: f32,
+        precision: MatmulPrecision,
     ) -> Float<Self>;
     /// `x` times the first element of `by`.
     fn scale_by_first(x: Float<Self>, by: &Float<Self>) -> Float<Self>;
@@ -121,7 +132,7 @@ pub trait DecoderOps: Backend {
     /// See [`super::embedding`].
     fn embedding(weight: FloatTensor<Self>, tokens: IntTensor<Self>) -> FloatTensor<Self>;
     /// See [`super::linear`].
-    fn linear(x: FloatTensor<Self>, weight: FloatTensor<Self>) -> FloatTensor<Self>;
+    fn linear(x: FloatTensor<Self>, weight: FloatTensor<Self>, precision: MatmulPrecision) -> FloatTensor<Self>;
     /// See [`super::rms_norm`].
     fn rms_norm(x: FloatTensor<Self>, weight: FloatTensor<Self>, eps: f32) -> FloatTensor<Self>;
     /// See [`super::norm_rotary`].
@@ -156,6 +167,7 @@ pub trait DecoderOps: Backend {
         down: FloatTensor<Self>,
         weights: FloatTensor<Self>,
         choices: IntTensor<Self>,
+        precision: MatmulPrecision,
     ) -> FloatTensor<Self>;
     /// See [`super::causal_convolution`].
     fn causal_convolution(
@@ -179,6 +191,7 @@ pub trait DecoderOps: Backend {
         targets: IntTensor<Self>,
         row_weights: FloatTensor<Self>,
         temperature: f32,
+        precision: MatmulPrecision,
     ) -> FloatTensor<Self>;
     /// See [`super::row_statistics`].
     fn row_statistics(
@@ -187,5 +200,6 @@ pub trait DecoderOps: Backend {
         targets: IntTensor<Self>,
         row_weights: FloatTensor<Self>,
         temperature: f32,
+        precision: MatmulPrecision,
     ) -> FloatTensor<Self>;
 }

@@ -13,6 +13,7 @@ pub use kernels::{DecoderOps, Kernels};
 
 use burn::backend::{Dispatch, DispatchDevice};
 use burn::tensor::{DType, Device, Int, Tensor};
+use worldloom_kernels::matmul::MatmulPrecision;
 
 /// Whether a device has our kernels: the CPU does. On another one the [`plain`] bodies compute.
 pub fn has_kernels(device: &Device) -> bool {
@@ -31,6 +32,11 @@ fn assert_weight<const D: usize>(operation: &str, weight: &Tensor<D>) {
     let found = weight.dtype();
     let is_known = matches!(found, DType::F32 | DType::BF16);
     assert!(is_known, "{operation}: the weight is {found:?}, expected F32 or BF16; cast it before");
+}
+
+/// As [`assert_single`], for products: burn's own operations round no operands.
+fn assert_plain_precision(operation: &str, precision: MatmulPrecision) {
+    assert!(precision.is_single(), "{operation}: products of bfloat16 are for the CPU");
 }
 
 /// Cosine and sine tables, `[rows, half]`, and the row of each token's position, `[batch, seq]`. Twice `half` dimensions of
@@ -103,21 +109,23 @@ pub fn embedding(weight: Tensor<2>, tokens: Tensor<2, Int>) -> Tensor<3> {
     Tensor::from_dispatch(<Dispatch as DecoderOps>::embedding(weight.into_dispatch(), tokens.into_dispatch()))
 }
 
-/// `x wᵀ`: the weight lies as published.
+/// `x wᵀ`: the weight lies as published. Factors are rounded as `precision` says, those of the gradients too; so in all
+/// operations that take one.
 ///
 /// # Shapes
 /// - `x`: `[.., inputs]`
 /// - `weight`: `[outputs, inputs]`
 /// - output: `[.., outputs]`
-pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>) -> Tensor<D> {
+pub fn linear<const D: usize>(x: Tensor<D>, weight: Tensor<2>, precision: MatmulPrecision) -> Tensor<D> {
     let (inputs, [_, columns]) = (x.dims()[D - 1], weight.dims());
     assert_eq!(inputs, columns, "linear: inputs of {inputs}, weight of {columns} columns");
     assert_single("linear", [("x", x.dtype())]);
     assert_weight("linear", &weight);
     if !has_kernels(&x.device()) {
+        assert_plain_precision("linear", precision);
         return plain::linear(x, weight);
     }
-    Tensor::from_dispatch(<Dispatch as DecoderOps>::linear(x.into_dispatch(), weight.into_dispatch()))
+    Tensor::from_dispatch(<Dispatch as DecoderOps>::linear(x.into_dispatch(), weight.into_dispatch(), precision))
 }
 
 /// `x / sqrt(mean(x²) + eps) · w` over the last axis (RMSNorm, arXiv 1910.07467, equation 4). Departure: `eps`, which the
@@ -227,12 +235,14 @@ pub fn experts(
     down: Tensor<3>,
     weights: Tensor<3>,
     choices: Tensor<3, Int>,
+    precision: MatmulPrecision,
 ) -> Tensor<3> {
     assert_eq!(weights.dims(), choices.dims(), "experts: one weight per choice");
     assert_single("experts", [("x", x.dtype()), ("weights", weights.dtype())]);
     assert_weight("experts", &gate_up);
     assert_weight("experts", &down);
     if !has_kernels(&x.device()) {
+        assert_plain_precision("experts", precision);
         return plain::experts(x, gate_up, down, weights, choices);
     }
     Tensor::from_dispatch(<Dispatch as DecoderOps>::experts(
@@ -241,6 +251,7 @@ pub fn experts(
         down.into_dispatch(),
         weights.into_dispatch(),
         choices.into_dispatch(),
+        precision,
     ))
 }
 
@@ -297,10 +308,16 @@ pub fn delta_rule(inputs: DeltaInputs) -> Tensor<4> {
 /// # Shapes
 /// - `hidden`: `[rows, hidden]`
 /// - `weight`: `[vocabulary, hidden]`
-pub fn linear_cross_entropy(hidden: Tensor<2>, weight: Tensor<2>, targets: RowTargets) -> RowLoss {
+pub fn linear_cross_entropy(
+    hidden: Tensor<2>,
+    weight: Tensor<2>,
+    targets: RowTargets,
+    precision: MatmulPrecision,
+) -> RowLoss {
     let [rows, _] = hidden.dims();
     assert_rows("linear_cross_entropy", &hidden, &weight, &targets);
     if !has_kernels(&hidden.device()) {
+        assert_plain_precision("linear_cross_entropy", precision);
         return plain::linear_cross_entropy(hidden, weight, targets);
     }
     let total_then_rows: Tensor<1> = Tensor::from_dispatch(<Dispatch as DecoderOps>::linear_cross_entropy(
@@ -309,6 +326,7 @@ pub fn linear_cross_entropy(hidden: Tensor<2>, weight: Tensor<2>, targets: RowTa
         targets.tokens.into_dispatch(),
         targets.weights.into_dispatch(),
         targets.temperature,
+        precision,
     ));
     RowLoss { nll: total_then_rows.clone().inner().narrow(0, 1, rows), total: total_then_rows.narrow(0, 0, 1) }
 }
@@ -320,9 +338,15 @@ pub fn linear_cross_entropy(hidden: Tensor<2>, weight: Tensor<2>, targets: RowTa
 /// - `hidden`: `[rows, hidden]`
 /// - `weight`: `[vocabulary, hidden]`
 /// - output: `[rows, 3]`
-pub fn row_statistics(hidden: Tensor<2>, weight: Tensor<2>, targets: RowTargets) -> Tensor<2> {
+pub fn row_statistics(
+    hidden: Tensor<2>,
+    weight: Tensor<2>,
+    targets: RowTargets,
+    precision: MatmulPrecision,
+) -> Tensor<2> {
     assert_rows("row_statistics", &hidden, &weight, &targets);
     if !has_kernels(&hidden.device()) {
+        assert_plain_precision("row_statistics", precision);
         return plain::row_statistics(hidden, weight, targets);
     }
     let statistics: Tensor<2> = Tensor::from_dispatch(<Dispatch as DecoderOps>::row_statistics(
@@ -331,6 +355,7 @@ pub fn row_statistics(hidden: Tensor<2>, weight: Tensor<2>, targets: RowTargets)
         targets.tokens.into_dispatch(),
         targets.weights.into_dispatch(),
         targets.temperature,
+        precision,
     ));
     statistics.inner()
 }

@@ -7,6 +7,7 @@ use burn::tensor::{DType, Tensor, TensorData};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::sync::{Arc, Mutex, PoisonError};
+use worldloom_kernels::matmul::MatmulPrecision;
 
 /// The adapter of one projection.
 #[derive(Module, Debug)]
@@ -27,8 +28,8 @@ impl Adapter {
     /// - `x`: `[batch, seq, inputs]`
     /// - output: `[batch, seq, outputs]`
     pub(crate) fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        let inner = ops::linear(self.dropout.apply(x), self.lora_A.val());
-        ops::linear(inner, self.lora_B.val()) * self.scale
+        let inner = ops::linear(self.dropout.apply(x), self.lora_A.val(), MatmulPrecision::F32);
+        ops::linear(inner, self.lora_B.val(), MatmulPrecision::F32) * self.scale
     }
 }
 

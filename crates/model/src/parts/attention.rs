@@ -4,9 +4,8 @@
 //! on every head's output (Qwen3-Next and Qwen3.5, arXiv 2505.06708).
 
 use super::{Linear, Norm, Source};
-use crate::lora::Adapters;
 use crate::ops::{self, RotaryTables};
-use crate::{Error, Layout, ModelConfig};
+use crate::{Layout, ModelConfig};
 use burn::module::Module;
 use burn::tensor::{Tensor, activation};
 
@@ -61,11 +60,10 @@ impl Attention {
         })
     }
 
-    pub(crate) fn adapt(&mut self, path: &str, adapters: &mut Adapters<'_, '_>) -> Result<(), Error> {
-        self.q_proj.adapt(&format!("{path}.q_proj"), adapters)?;
-        self.k_proj.adapt(&format!("{path}.k_proj"), adapters)?;
-        self.v_proj.adapt(&format!("{path}.v_proj"), adapters)?;
-        self.o_proj.adapt(&format!("{path}.o_proj"), adapters)
+    /// By name.
+    pub(crate) fn projections(&mut self) -> [(&'static str, &mut Linear); 4] {
+        let Attention { q_proj, k_proj, v_proj, o_proj, .. } = self;
+        [("q_proj", q_proj), ("k_proj", k_proj), ("v_proj", v_proj), ("o_proj", o_proj)]
     }
 
     /// `[batch, seq, hidden]` to the same.

@@ -6,9 +6,8 @@
 #![expect(non_snake_case, reason = "`A_log` is a published key")]
 
 use super::{Linear, Norm, Source};
-use crate::lora::Adapters;
 use crate::ops::{self, DeltaInputs};
-use crate::{DeltaNetShape, Error, Layout, ModelConfig};
+use crate::{DeltaNetShape, Layout, ModelConfig};
 use burn::module::{Module, Param};
 use burn::tensor::{Tensor, activation};
 
@@ -103,8 +102,9 @@ impl GatedDeltaNet {
         })
     }
 
-    pub(crate) fn adapt(&mut self, path: &str, adapters: &mut Adapters<'_, '_>) -> Result<(), Error> {
-        let projections = [
+    /// By name.
+    pub(crate) fn projections(&mut self) -> impl Iterator<Item = (&'static str, &mut Linear)> {
+        let optional = [
             ("in_proj_qkvz", &mut self.in_proj_qkvz),
             ("in_proj_ba", &mut self.in_proj_ba),
             ("in_proj_qkv", &mut self.in_proj_qkv),
@@ -112,12 +112,8 @@ impl GatedDeltaNet {
             ("in_proj_b", &mut self.in_proj_b),
             ("in_proj_a", &mut self.in_proj_a),
         ];
-        for (name, projection) in projections {
-            if let Some(projection) = projection {
-                projection.adapt(&format!("{path}.{name}"), adapters)?;
-            }
-        }
-        self.out_proj.adapt(&format!("{path}.out_proj"), adapters)
+        let inward = optional.into_iter().filter_map(|(name, projection)| Some((name, projection.as_mut()?)));
+        inward.chain([("out_proj", &mut self.out_proj)])
     }
 
     /// `[batch, seq, hidden]` to the same.

@@ -6,6 +6,7 @@ use crate::lora::Adapters;
 use crate::ops;
 use burn::module::{Module, Param};
 use burn::tensor::Tensor;
+use worldloom_kernels::matmul::MatmulPrecision;
 
 /// A matrix as published, `[outputs, inputs]`, and what is added after it.
 #[derive(Module, Debug)]
@@ -16,6 +17,9 @@ pub struct Linear {
     pub bias: Option<Param<Tensor<1>>>,
     /// What is trained in its place.
     pub adapter: Option<Adapter>,
+    /// Of the product with the weight; an adapter's are in single precision.
+    #[module(skip)]
+    pub(crate) matmul: MatmulPrecision,
 }
 
 impl Linear {
@@ -31,12 +35,18 @@ impl Linear {
             true => Some(source.parameter(&format!("{path}.bias"), [outputs])?),
             false => None,
         };
-        Ok(Linear { weight, bias, adapter: None })
+        Ok(Linear { weight, bias, adapter: None, matmul: MatmulPrecision::F32 })
     }
 
-    /// Gets an adapter if it is chosen.
-    pub(crate) fn adapt(&mut self, path: &str, adapters: &mut Adapters<'_, '_>) -> Result<(), Error> {
-        self.adapter = adapters.of(path, self.weight.dims())?;
+    /// Gives those that are chosen of a part's projections an adapter.
+    pub(crate) fn adapt<'a>(
+        projections: impl IntoIterator<Item = (&'static str, &'a mut Linear)>,
+        path: &str,
+        adapters: &mut Adapters<'_, '_>,
+    ) -> Result<(), Error> {
+        for (name, projection) in projections {
+            projection.adapter = adapters.of(&format!("{path}.{name}"), projection.weight.dims())?;
+        }
         Ok(())
     }
 
@@ -47,7 +57,7 @@ impl Linear {
     /// - output: `[batch, seq, outputs]`
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
         let added = self.adapter.as_ref().map(|adapter| adapter.forward(x.clone()));
-        let y = ops::linear(x, self.weight.val());
+        let y = ops::linear(x, self.weight.val(), self.matmul);
         let y = match &self.bias {
             Some(bias) => {
                 ops::assert_single("linear", [("the bias", bias.dtype())]);

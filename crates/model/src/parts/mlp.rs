@@ -1,8 +1,6 @@
 //! The gated feed-forward part, `down(silu(gate) · up)`.
 
 use super::{Linear, Source};
-use crate::Error;
-use crate::lora::Adapters;
 use crate::ops;
 use burn::module::Module;
 use burn::tensor::Tensor;
@@ -27,10 +25,10 @@ impl Mlp {
         })
     }
 
-    pub(crate) fn adapt(&mut self, path: &str, adapters: &mut Adapters<'_, '_>) -> Result<(), Error> {
-        self.gate_proj.adapt(&format!("{path}.gate_proj"), adapters)?;
-        self.up_proj.adapt(&format!("{path}.up_proj"), adapters)?;
-        self.down_proj.adapt(&format!("{path}.down_proj"), adapters)
+    /// By name.
+    pub(crate) fn projections(&mut self) -> [(&'static str, &mut Linear); 3] {
+        let Mlp { gate_proj, up_proj, down_proj } = self;
+        [("gate_proj", gate_proj), ("up_proj", up_proj), ("down_proj", down_proj)]
     }
 
     /// `[batch, seq, hidden]` to the same.

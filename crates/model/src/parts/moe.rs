@@ -6,6 +6,7 @@ use crate::ops;
 use crate::{Error, ExpertShape, ModelConfig};
 use burn::module::{Module, Param};
 use burn::tensor::{DType, Int, Tensor, TensorData, activation};
+use worldloom_kernels::matmul::MatmulPrecision;
 
 /// The router and its experts, and the expert that every token passes where the family has one.
 #[derive(Module, Debug)]
@@ -20,6 +21,9 @@ pub struct Moe {
     pub shared_expert_gate: Option<Linear>,
     num_experts_per_tok: usize,
     norm_topk_prob: bool,
+    /// Of the experts' products; the router's are in single precision.
+    #[module(skip)]
+    pub(crate) matmul: MatmulPrecision,
 }
 
 /// The weights of all experts, each in one tensor.
@@ -115,13 +119,14 @@ impl Moe {
             shared_expert_gate,
             num_experts_per_tok: shape.num_experts_per_tok,
             norm_topk_prob: shape.norm_topk_prob,
+            matmul: MatmulPrecision::F32,
         })
     }
 
     pub(crate) fn adapt(&mut self, path: &str, adapters: &mut Adapters<'_, '_>) -> Result<(), Error> {
         self.experts.adapt(&format!("{path}.experts"), adapters)?;
         match &mut self.shared_expert {
-            Some(shared) => shared.adapt(&format!("{path}.shared_expert"), adapters),
+            Some(shared) => Linear::adapt(shared.projections(), &format!("{path}.shared_expert"), adapters),
             None => Ok(()),
         }
     }
@@ -132,7 +137,7 @@ impl Moe {
         watch(&routing);
         let Routing { choices, weights, .. } = routing;
         let [gate_up, down] = self.experts.weights();
-        let chosen = ops::experts(x.clone(), gate_up, down, weights, choices);
+        let chosen = ops::experts(x.clone(), gate_up, down, weights, choices, self.matmul);
         match (&self.shared_expert, &self.shared_expert_gate) {
             (Some(shared), Some(gate)) => chosen + shared.forward(x.clone()) * activation::sigmoid(gate.forward(x)),
             _ => chosen,

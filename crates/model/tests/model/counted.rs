@@ -3,7 +3,7 @@
 use crate::support::{FAMILIES, random_tokens, relative_norm, slow_decoder, small_config_of};
 use burn::tensor::{Device, Tensor, TensorData};
 use worldloom_model::ops::{self, RowTargets};
-use worldloom_model::{Decoder, Gradients, Layout, Objective, token_tensor};
+use worldloom_model::{Decoder, Gradients, Layout, MatmulPrecision, Objective, token_tensor};
 
 const SEQ: usize = 130;
 
@@ -32,7 +32,7 @@ fn whole(decoder: &Decoder, tokens: &[u32], targets: &[u32], weights: &[f32], de
         weights: Tensor::from_data(TensorData::new(weights.to_vec(), [2 * SEQ]), device),
         temperature: 0.9,
     };
-    ops::linear_cross_entropy(hidden.reshape([batch * seq, width]), head, targets).total
+    ops::linear_cross_entropy(hidden.reshape([batch * seq, width]), head, targets, MatmulPrecision::F32).total
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! because their gated norm divides by a small root mean square. The program's suite `device` runs the same on other devices.
 
 use crate::device::{device, is_taken, tolerance};
-use crate::support::{Golden, golden_dir, largest_difference, relative_norm, small_config};
+use crate::support::{Golden, golden_dir, largest_difference, relative_norm, row_nll, small_config};
 use burn::tensor::{Int, Tensor};
 use std::collections::BTreeSet;
 use worldloom_kernels::decode::rotary_angles;
@@ -115,12 +115,6 @@ fn hidden_states_after_every_block_equal_the_reference() {
         let tokens = token_tensor(&golden.tokens("input_ids"), batch, seq, &device);
         check_hidden(case, &decoder, &golden, tokens, tolerance);
     }
-}
-
-/// The loss of every position that has a weight, 0 elsewhere.
-fn row_nll(decoder: &Decoder, tokens: Tensor<2, Int>, layout: &Layout, targets: &[u32], weights: &[f32]) -> Vec<f32> {
-    let counts: Vec<bool> = weights.iter().map(|&weight| weight != 0.0).collect();
-    decoder.token_log_probs(tokens, layout, targets, &counts, 1.0).into_iter().map(|log_prob| -log_prob).collect()
 }
 
 /// The stream before every block, and what leaves the final norm.

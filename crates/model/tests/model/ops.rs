@@ -1,9 +1,9 @@
 //! Every fused operation against burn's plain ones: forward and every gradient, at odd sizes.
 
 use crate::support::random;
-use burn::tensor::{Device, Int, Tensor, TensorData};
+use burn::tensor::{DType, Device, Int, Tensor, TensorData};
 use worldloom_model::ops::{self, DeltaInputs, RotaryTables, RowTargets, plain};
-use worldloom_model::visible_keys;
+use worldloom_model::{MatmulPrecision, visible_keys};
 
 fn device() -> Device {
     Device::flex().autodiff()
@@ -61,8 +61,29 @@ fn embedding_equals_the_plain_one() {
 fn linear_equals_the_plain_one() {
     for [rows, inputs, outputs] in [[50, 24, 40], [1, 7, 3], [257, 33, 65]] {
         let (x, weight) = (leaf([3, rows, inputs], 2), leaf([outputs, inputs], 3));
-        let (fused, plain) = (ops::linear(x.clone(), weight.clone()), plain::linear(x.clone(), weight.clone()));
+        let (fused, plain) =
+            (ops::linear(x.clone(), weight.clone(), MatmulPrecision::F32), plain::linear(x.clone(), weight.clone()));
         compare!("linear", fused, plain, x, weight);
+    }
+}
+
+/// The same numbers, rounded to the nearest bfloat16.
+fn rounded<const D: usize>(x: &Tensor<D>) -> Tensor<D> {
+    x.clone().inner().cast(DType::BF16).cast(DType::F32)
+}
+
+#[test]
+fn linear_in_bfloat16_is_the_plain_one_of_rounded_operands_forward_and_backward() {
+    for [rows, inputs, outputs] in [[50, 24, 40], [1, 7, 3], [257, 33, 65]] {
+        let (x, weight) = (leaf([3, rows, inputs], 2), leaf([outputs, inputs], 3));
+        let y = ops::linear(x.clone(), weight.clone(), MatmulPrecision::Bf16Emulated);
+        close("output", y.clone(), plain::linear(rounded(&x), rounded(&weight)));
+        let dy = constant([3, rows, outputs], 999);
+        let gradients = (y * dy.clone()).sum().backward();
+        let dy = rounded(&dy);
+        close("gradient of x", x.grad(&gradients).unwrap(), plain::linear(dy.clone(), rounded(&weight).transpose()));
+        let [dy, x] = [(dy, outputs), (rounded(&x), inputs)].map(|(of, width)| of.reshape([3 * rows, width]));
+        close("gradient of the weight", weight.grad(&gradients).unwrap(), dy.transpose().matmul(x));
     }
 }
 
@@ -197,7 +218,14 @@ fn experts_equal_every_expert_for_every_token() {
         let choice = |i: usize| ((i / per_token * 5 + i % per_token) % most) as i32;
         let choices: Tensor<3, Int> =
             integers((0..2 * tokens * per_token).map(choice).collect(), [2, tokens, per_token]);
-        let fused = ops::experts(x.clone(), gate_up.clone(), down.clone(), weights.clone(), choices.clone());
+        let fused = ops::experts(
+            x.clone(),
+            gate_up.clone(),
+            down.clone(),
+            weights.clone(),
+            choices.clone(),
+            MatmulPrecision::F32,
+        );
         let plain = plain::experts(x.clone(), gate_up.clone(), down.clone(), weights.clone(), choices);
         compare!("experts", fused, plain, x, gate_up, down, weights);
     }
@@ -217,7 +245,7 @@ fn linear_cross_entropy_equals_the_plain_one_with_weights_and_temperature() {
         for temperature in [1.0, 0.7] {
             let targets = targets((0..rows).map(weighting).collect(), temperature);
             let (x, weight) = (leaf([rows, hidden], 15), leaf([vocabulary, hidden], 16));
-            let fused = ops::linear_cross_entropy(x.clone(), weight.clone(), targets.clone());
+            let fused = ops::linear_cross_entropy(x.clone(), weight.clone(), targets.clone(), MatmulPrecision::F32);
             let plain = plain::linear_cross_entropy(x.clone(), weight.clone(), targets);
             close("losses of rows", fused.nll, plain.nll);
             close("weighted loss", fused.total.clone(), plain.total.clone());
@@ -244,7 +272,7 @@ fn a_row_of_weight_zero_is_not_read() {
         temperature: 1.0,
     };
     let bodies: [fn(Tensor<2>, Tensor<2>, RowTargets) -> ops::RowLoss; 2] =
-        [ops::linear_cross_entropy, plain::linear_cross_entropy];
+        [|x, w, t| ops::linear_cross_entropy(x, w, t, MatmulPrecision::F32), plain::linear_cross_entropy];
     for body in bodies {
         let loss = body(hidden.clone(), leaf([11, 8], 18), targets.clone()).total;
         assert!(loss.clone().into_scalar::<f32>().is_finite());
@@ -265,6 +293,6 @@ fn a_broken_number_shows_in_the_loss() {
         temperature: 1.0,
     };
     // The broken logit is not the target's: only the softmax's denominator can tell.
-    let loss = ops::linear_cross_entropy(leaf([1, 8], 20), weight, targets).total;
+    let loss = ops::linear_cross_entropy(leaf([1, 8], 20), weight, targets, MatmulPrecision::F32).total;
     assert!(loss.into_scalar::<f32>().is_nan());
 }

@@ -4,7 +4,7 @@ use crate::support::{random_tokens, small_config_of};
 use burn::module::Module;
 use burn::tensor::{Device, Tensor, TensorData, activation};
 use worldloom_model::ops::{self, RowTargets};
-use worldloom_model::{Decoder, Gradients, Layout, LoraConfig, Objective, token_tensor};
+use worldloom_model::{Decoder, Gradients, Layout, LoraConfig, MatmulPrecision, Objective, token_tensor};
 
 const FAMILIES: [&str; 7] = ["llama", "qwen2", "qwen3", "qwen3_moe", "qwen3_next", "qwen3_5", "qwen3_5_moe"];
 
@@ -122,7 +122,8 @@ fn the_statistics_of_a_row_are_those_of_its_softmax() {
         weights: Tensor::from_data(TensorData::new(weights.clone(), [rows]), &device),
         temperature: 1.0,
     };
-    let found: Vec<f32> = ops::row_statistics(hidden, weight, targets).into_data().iter::<f32>().collect();
+    let found: Vec<f32> =
+        ops::row_statistics(hidden, weight, targets, MatmulPrecision::F32).into_data().iter::<f32>().collect();
     let log_probs = activation::log_softmax(logits, 1);
     let entropy: Vec<f32> =
         (log_probs.clone().exp() * log_probs.clone()).sum_dim(1).neg().into_data().iter::<f32>().collect();

@@ -1,7 +1,7 @@
 //! SmolLM2-135M-Instruct as `just smollm2` makes it, against the reference. It is not part of the project: where the
 //! folder is missing, this says so and compares nothing.
 
-use crate::support::{Golden, golden_dir, largest_difference};
+use crate::support::{Golden, golden_dir, largest_difference, row_nll};
 use burn::tensor::Device;
 use std::path::{Path, PathBuf};
 use worldloom_model::generate::{Generator, Request, Sampling};
@@ -47,10 +47,8 @@ fn the_model_that_just_smollm2_makes_has_the_logits_and_answers_of_the_reference
     let targets: Vec<u32> = ids[1..].iter().copied().chain([0]).collect();
     let tokens = token_tensor(&ids, batch, seq, &device);
     let layout = Layout::causal(batch, seq, &device);
-    let counts: Vec<bool> = weights.iter().map(|&weight| weight != 0.0).collect();
-    let log_probs = decoder.token_log_probs(tokens.clone(), &layout, &targets, &counts, 1.0);
-    let rows: Vec<f32> = log_probs[..seq - 1].iter().map(|log_prob| -log_prob).collect();
-    let error = largest_difference(&rows, &golden.floats("nll"));
+    let rows = row_nll(&decoder, tokens.clone(), &layout, &targets, &weights);
+    let error = largest_difference(&rows[..seq - 1], &golden.floats("nll"));
     assert!(error < 1e-3, "losses of rows differ by {error}");
     let loss = decoder.weighted_nll(tokens, &layout, &targets, &weights, 1.0);
     let (loss, expected) = (loss.into_scalar::<f32>(), golden.floats("loss")[0]);

@@ -1,12 +1,12 @@
 //! Golden files and seeded numbers for the tests.
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Int, Tensor};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use safetensors::{Dtype, SafeTensors, tensor::TensorView};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use worldloom_model::{Decoder, ModelConfig};
+use worldloom_model::{Decoder, Layout, ModelConfig};
 
 /// A case under `tests/golden`.
 pub(crate) fn golden_dir(case: &str) -> PathBuf {
@@ -144,4 +144,16 @@ pub(crate) fn slow_decoder(config: &ModelConfig, seed: u64, device: &Device) -> 
 /// Runs `work` in a rayon pool of its own.
 pub(crate) fn with_threads<T: Send>(threads: usize, work: impl FnOnce() -> T + Send) -> T {
     rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap().install(work)
+}
+
+/// The loss of every position that has a weight, 0 elsewhere.
+pub(crate) fn row_nll(
+    decoder: &Decoder,
+    tokens: Tensor<2, Int>,
+    layout: &Layout,
+    targets: &[u32],
+    weights: &[f32],
+) -> Vec<f32> {
+    let counts: Vec<bool> = weights.iter().map(|&weight| weight != 0.0).collect();
+    decoder.token_log_probs(tokens, layout, targets, &counts, 1.0).into_iter().map(|log_prob| -log_prob).collect()
 }

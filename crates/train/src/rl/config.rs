@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use worldloom_model::{LoraConfig, Precision};
+use worldloom_model::{LoraConfig, MatmulPrecision, Precision};
 
 use super::advantage::{Normalisation, check_group_size};
 use super::drawer::PassRates;
@@ -118,6 +118,10 @@ pub struct RlConfig {
     /// What the matrices are held in; updates are made in float32 either way. Default: f32.
     #[serde(default, skip_serializing_if = "Precision::is_single")]
     pub precision: Precision,
+    /// What the operands of matrix products are rounded to: `bf16` on a processor with AMX tiles or AVX512-BF16 (sums,
+    /// masters and all else stay float32), `bf16_emulated` for its numbers on any processor. Default: f32.
+    #[serde(default, skip_serializing_if = "MatmulPrecision::is_single")]
+    pub matmul_precision: MatmulPrecision,
     /// Adapters in place of the weights; without it, every weight is trained. Without dropout: the ratio of the first
     /// update is 1.
     #[serde(default)]
@@ -137,7 +141,8 @@ pub struct RlConfig {
     pub max_unavailable_share: f64,
     /// Largest difference between the sampler's and the trainer's log-prob of a token. Default: 1e-3. Both compute in
     /// float32, whose rounding is 3e-5 in ten thousand tokens of a model with logits of 20, rarely 1e-4, as PyTorch's is
-    /// against float64; another temperature or the weights of a step before are 1e-2 apart.
+    /// against float64; another temperature or the weights of a step before are 1e-2 apart. Where `matmul_precision` rounds
+    /// more than the sampler does, it is to be set.
     #[serde(default = "default_max_log_prob_gap")]
     pub max_log_prob_gap: f64,
 }
@@ -167,6 +172,9 @@ fn default_max_fault_share_at_start() -> f64 {
 fn default_max_unavailable_share() -> f64 {
     0.2
 }
+
+/// How far the log-probs of a token are apart at most, computed with products of bfloat16 and of float32.
+const LEAST_GAP_IN_BF16: f64 = 0.05;
 
 fn default_max_log_prob_gap() -> f64 {
     1e-3
@@ -228,6 +236,14 @@ impl RlConfig {
             if !(value > 0.0 && value.is_finite()) {
                 return Err(Error::config(field, format!("{value}, expected a number above 0")));
             }
+        }
+        if !self.matmul_precision.is_single() && self.max_log_prob_gap < LEAST_GAP_IN_BF16 {
+            let detail = format!(
+                "{}, but with products of bfloat16 the trainer's log-probs are up to {LEAST_GAP_IN_BF16} from the sampler's, \
+                 whose are of float32: set more, or matmul_precision = \"f32\"",
+                self.max_log_prob_gap
+            );
+            return Err(Error::config("max_log_prob_gap", detail));
         }
         for (field, share) in [
             ("max_fault_share_at_start", self.max_fault_share_at_start),

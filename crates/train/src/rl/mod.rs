@@ -196,6 +196,7 @@ fn open(config: &RlConfig, job: Job<'_>, prompts: &[RlPrompt], source: &Source<'
         seed: config.seed,
         lora: config.lora.as_ref(),
         precision: config.precision,
+        matmul_precision: config.matmul_precision,
         recompute: config.recompute,
         micro_batches_at_once: config.micro_batches_at_once,
     };

@@ -28,9 +28,15 @@ pub(super) struct Reference {
 impl Reference {
     /// The starting weights, as the policy starts with them, that nothing trains.
     pub(super) fn new(config: &RlConfig, decoder: &Decoder, out: &Path) -> Self {
-        let decoder = (config.objective.kl > 0.0).then(|| decoder.clone().held_in(config.precision).no_grad());
+        let decoder =
+            (config.objective.kl > 0.0).then(|| Self::computed_as(config, decoder.clone().held_in(config.precision)));
         let base = decoder.clone().filter(|_| config.lora.is_some());
         Self { decoder, base, every: config.reference_every, folder: out.join(FOLDER) }
+    }
+
+    /// As the policy computes, without a graph.
+    fn computed_as(config: &RlConfig, decoder: Decoder) -> Decoder {
+        decoder.multiplied_in(config.matmul_precision).no_grad()
     }
 
     pub(super) fn decoder(&self) -> Option<&Decoder> {
@@ -54,7 +60,7 @@ impl Reference {
             Some(base) => base.clone().with_adapter(&folder, device)?,
             None => worldloom_model::load(&folder, device)?.0.held_in(config.precision),
         };
-        self.decoder = Some(decoder.no_grad());
+        self.decoder = Some(Self::computed_as(config, decoder));
         Ok(())
     }
 

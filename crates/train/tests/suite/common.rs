@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::tensor::Device;
-use worldloom_model::{Decoder, ModelConfig, Precision};
+use worldloom_model::{Decoder, MatmulPrecision, ModelConfig, Precision};
 use worldloom_schema::Row;
 use worldloom_train::supervised::{self, StageConfig, ValidationConfig};
 use worldloom_train::{
@@ -76,6 +76,7 @@ pub(crate) fn stage(steps: u64) -> StageConfig {
         micro_batches_at_once: 1,
         recompute: false,
         precision: Precision::F32,
+        matmul_precision: MatmulPrecision::F32,
         routers: None,
         mixture: None,
         curriculum: None,

@@ -1,7 +1,7 @@
 //! Matrices in bfloat16: updates are made in float32 and none is lost, a run goes on to the bit, and adapters learn beside
-//! a rounded base.
+//! a rounded base. And products of bfloat16, which are close to those of float32 in everything and exact in the same things.
 
-use worldloom_model::{LoraConfig, Precision, SaveDType};
+use worldloom_model::{LoraConfig, MatmulPrecision, Precision, SaveDType, bf16_unit};
 use worldloom_train::OptimizerConfig;
 use worldloom_train::supervised::StageConfig;
 
@@ -9,6 +9,10 @@ use crate::common::{decoder, device, metrics, parameters, rows, stage, train, tr
 
 fn rounded(steps: u64) -> StageConfig {
     StageConfig { precision: Precision::BF16, ..stage(steps) }
+}
+
+fn multiplied(matmul_precision: MatmulPrecision, steps: u64) -> StageConfig {
+    StageConfig { matmul_precision, validation: None, ..stage(steps) }
 }
 
 #[test]
@@ -62,10 +66,62 @@ fn a_stopped_run_goes_on_as_if_it_had_not_stopped() {
 
 #[test]
 fn another_precision_is_another_run() {
+    for (config, field) in
+        [(rounded(7), "`precision`"), (multiplied(MatmulPrecision::Bf16Emulated, 7), "`matmul_precision`")]
+    {
+        let out = tempfile::tempdir().unwrap();
+        train_until(&config, rows(13), out.path(), Some(4)).unwrap();
+        let error = train(&StageConfig { validation: config.validation, ..stage(7) }, rows(13), out.path());
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(field), "{error}");
+    }
+}
+
+/// The losses of a training's steps, and its last weights.
+fn trained(config: &StageConfig) -> (Vec<f64>, Vec<(String, Vec<f32>)>) {
     let out = tempfile::tempdir().unwrap();
-    train_until(&rounded(7), rows(13), out.path(), Some(4)).unwrap();
-    let error = train(&stage(7), rows(13), out.path()).unwrap_err().to_string();
-    assert!(error.contains("`precision`"), "{error}");
+    train(config, rows(13), out.path()).unwrap();
+    let losses = metrics(out.path()).iter().map(|line| line["loss"].as_f64().unwrap()).collect();
+    (losses, weights(&out.path().join("model")))
+}
+
+#[test]
+fn products_of_bfloat16_train_as_those_of_float32_do() {
+    let [(exact, _), (rounded, _)] =
+        [MatmulPrecision::F32, MatmulPrecision::Bf16Emulated].map(|precision| trained(&multiplied(precision, 40)));
+    assert!(rounded[0] != exact[0] && rounded[39] < 0.9 * rounded[0], "{rounded:?}");
+    for (step, (rounded, exact)) in rounded.iter().zip(&exact).enumerate() {
+        assert!((rounded / exact - 1.0).abs() < 0.02, "step {}: {rounded}, float32 {exact}", step + 1);
+    }
+}
+
+#[test]
+fn products_of_bfloat16_give_the_same_bits_stopped_recomputed_and_side_by_side() {
+    let config = multiplied(MatmulPrecision::Bf16Emulated, 7);
+    let straight = trained(&config);
+    let stopped = tempfile::tempdir().unwrap();
+    assert!(train_until(&config, rows(13), stopped.path(), Some(4)).unwrap().0.is_stopped);
+    train(&config, rows(13), stopped.path()).unwrap();
+    assert!(weights(&stopped.path().join("model")) == straight.1, "stopped");
+    assert!(trained(&StageConfig { recompute: true, ..config.clone() }) == straight, "recomputed");
+    let in_parts = StageConfig { rows_per_micro_batch: 2, ..config };
+    let side_by_side = StageConfig { micro_batches_at_once: 2, ..in_parts.clone() };
+    assert!(trained(&side_by_side) == trained(&in_parts), "side by side");
+}
+
+#[test]
+fn the_processor_s_unit_trains_as_its_emulation_or_is_refused() {
+    let config = multiplied(MatmulPrecision::Bf16, 10);
+    let Some(unit) = bf16_unit() else {
+        let error = train(&config, rows(4), tempfile::tempdir().unwrap().path()).unwrap_err().to_string();
+        assert!(error.contains("matmul_precision") && error.contains("neither AMX tiles nor AVX512-BF16"), "{error}");
+        return println!("no unit for bfloat16 here: its refusal alone was tested");
+    };
+    let [(found, _), (emulated, _)] =
+        [config, multiplied(MatmulPrecision::Bf16Emulated, 10)].map(|config| trained(&config));
+    for (found, emulated) in found.iter().zip(&emulated) {
+        assert!((found / emulated - 1.0).abs() < 1e-3, "{unit}: {found}, emulated {emulated}");
+    }
 }
 
 #[test]

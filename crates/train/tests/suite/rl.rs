@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use worldloom_model::generate::{Generator, Request, Sampling};
-use worldloom_model::{Decoder, Precision};
+use worldloom_model::{Decoder, MatmulPrecision, Precision};
 use worldloom_schema::{Rollout, RolloutOutcome};
 use worldloom_train::rl::{
     Completion, Draw, Failure, Group, Objective, Overlong, Ratio, RlConfig, RlPrompt, RlStepMetrics, Sampler, Score,
@@ -383,6 +383,22 @@ fn matrices_in_half_the_bits_keep_the_bound_between_sampler_and_trainer() {
     for step in steps {
         assert!(step.sampler_gap <= 1e-4, "both round the matrices alike and sum in float32: {}", step.sampler_gap);
         assert_eq!(step.first_log_ratio, (step.step == 1).then_some(0.0));
+    }
+}
+
+#[test]
+fn products_of_bfloat16_need_a_wider_bound_between_sampler_and_trainer_and_keep_it() {
+    let narrow = RlConfig { matmul_precision: MatmulPrecision::Bf16Emulated, ..config(3) };
+    let run = |config: &RlConfig| {
+        let out = tempfile::tempdir().unwrap();
+        train(config, out.path(), None, EngineSampler { temperature: 1.0 }, ToyScorer { is_flat: false })
+    };
+    let error = run(&narrow).unwrap_err().to_string();
+    assert!(error.contains("max_log_prob_gap") && error.contains("products of bfloat16"), "{error}");
+    let (_, steps) = run(&RlConfig { max_log_prob_gap: 0.05, ..narrow }).unwrap();
+    for step in steps {
+        assert!((1e-5..0.05).contains(&step.sampler_gap), "the sampler computes in float32: {}", step.sampler_gap);
+        assert_eq!(step.first_log_ratio, (step.step == 1).then_some(0.0), "the trainer's own log-probs are compared");
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use burn::module::Module;
-use worldloom_model::{Decoder, Layout, LoraConfig, Precision, token_tensor};
+use worldloom_model::{Decoder, Layout, LoraConfig, MatmulPrecision, Precision, token_tensor};
 use worldloom_schema::{Rollout, read_table};
 use worldloom_train::rl::{
     self, Completion, Draw, Failure, Group, Normalisation, Objective, Overlong, Partners, PassRates, RlConfig,
@@ -146,6 +146,7 @@ pub(crate) fn config(steps: u64) -> RlConfig {
         reference_every: None,
         objective: Objective::default(),
         precision: Precision::F32,
+        matmul_precision: MatmulPrecision::F32,
         lora: None,
         optimizer: OptimizerConfig::new(3e-3, 0.0, 1.0),
         schedule: Schedule { shape: Shape::Constant, warmup_steps: 0, floor: None, decay_steps: None },

@@ -14,6 +14,7 @@ use worldloom_kernels::convolution::Tokens;
 use worldloom_kernels::cross_entropy::Targets;
 use worldloom_kernels::delta_rule::{DeltaHeads, DeltaInputs};
 use worldloom_kernels::experts::{Choices, Experts};
+use worldloom_kernels::matmul::{MatmulPrecision, Weight};
 use worldloom_kernels::rotary::Rotary;
 
 impl Kernels for Flex {
@@ -34,21 +35,21 @@ impl Kernels for Flex {
         tensor(dw, &[vocabulary, width])
     }
 
-    fn linear_forward(x: &FlexTensor, weight: &FlexTensor) -> FlexTensor {
+    fn linear_forward(x: &FlexTensor, weight: &FlexTensor, precision: MatmulPrecision) -> FlexTensor {
         let [outputs, inputs] = dims(weight);
-        let y = kernels::matmul::linear(&floats(x), &weights(weight), inputs);
-        tensor(y, &with_last(x, outputs))
+        let weight = Weight { values: &weights(weight), inputs, precision };
+        tensor(kernels::matmul::linear(&floats(x), weight), &with_last(x, outputs))
     }
 
-    fn linear_backward_input(weight: &FlexTensor, dy: &FlexTensor) -> FlexTensor {
+    fn linear_backward_input(weight: &FlexTensor, dy: &FlexTensor, precision: MatmulPrecision) -> FlexTensor {
         let inputs = last(weight);
-        let dx = kernels::matmul::linear_backward_input(&weights(weight), &floats(dy), inputs);
-        tensor(dx, &with_last(dy, inputs))
+        let weight = Weight { values: &weights(weight), inputs, precision };
+        tensor(kernels::matmul::linear_backward_input(weight, &floats(dy)), &with_last(dy, inputs))
     }
 
-    fn linear_backward_weight(x: &FlexTensor, dy: &FlexTensor) -> FlexTensor {
+    fn linear_backward_weight(x: &FlexTensor, dy: &FlexTensor, precision: MatmulPrecision) -> FlexTensor {
         let (inputs, outputs) = (last(x), last(dy));
-        let dw = kernels::matmul::linear_backward_weight(&floats(x), &floats(dy), inputs);
+        let dw = kernels::matmul::linear_backward_weight(&floats(x), &floats(dy), inputs, precision);
         tensor(dw, &[outputs, inputs])
     }
 
@@ -151,13 +152,20 @@ impl Kernels for Flex {
         [like(dq, q), like(dk, k), like(dv, v)]
     }
 
-    fn experts_forward(inputs: &[FlexTensor; 4], choices: &FlexTensor) -> FlexTensor {
-        let y = with_experts(inputs, choices, |experts, choices, x| kernels::experts::experts(x, experts, choices));
+    fn experts_forward(inputs: &[FlexTensor; 4], choices: &FlexTensor, precision: MatmulPrecision) -> FlexTensor {
+        let y = with_experts(inputs, choices, precision, |experts, choices, x| {
+            kernels::experts::experts(x, experts, choices)
+        });
         like(y, &inputs[0])
     }
 
-    fn experts_backward(inputs: &[FlexTensor; 4], choices: &FlexTensor, dy: &FlexTensor) -> [FlexTensor; 4] {
-        let gradients = with_experts(inputs, choices, |experts, choices, x| {
+    fn experts_backward(
+        inputs: &[FlexTensor; 4],
+        choices: &FlexTensor,
+        dy: &FlexTensor,
+        precision: MatmulPrecision,
+    ) -> [FlexTensor; 4] {
+        let gradients = with_experts(inputs, choices, precision, |experts, choices, x| {
             kernels::experts::experts_backward(x, experts, choices, &floats(dy))
         });
         let [x, gate_up, down, weights] = inputs;
@@ -217,11 +225,11 @@ impl Kernels for Flex {
         targets: &FlexTensor,
         row_weights: &FlexTensor,
         temperature: f32,
+        precision: MatmulPrecision,
     ) -> FlexTensor {
+        let projection = Weight { values: &weights(weight), inputs: last(weight), precision };
         let targets = Targets { tokens: &integers(targets), weights: &floats(row_weights), temperature };
-        let loss =
-            kernels::cross_entropy::linear_cross_entropy(&floats(hidden), &weights(weight), last(weight), targets);
-        total_then_rows(loss)
+        total_then_rows(kernels::cross_entropy::linear_cross_entropy(&floats(hidden), projection, targets))
     }
 
     fn linear_cross_entropy_with_hidden_gradient(
@@ -230,14 +238,12 @@ impl Kernels for Flex {
         targets: &FlexTensor,
         row_weights: &FlexTensor,
         temperature: f32,
+        precision: MatmulPrecision,
     ) -> [FlexTensor; 2] {
+        let projection = Weight { values: &weights(weight), inputs: last(weight), precision };
         let targets = Targets { tokens: &integers(targets), weights: &floats(row_weights), temperature };
-        let (loss, gradient) = kernels::cross_entropy::linear_cross_entropy_with_hidden_gradient(
-            &floats(hidden),
-            &weights(weight),
-            last(weight),
-            targets,
-        );
+        let (loss, gradient) =
+            kernels::cross_entropy::linear_cross_entropy_with_hidden_gradient(&floats(hidden), projection, targets);
         [total_then_rows(loss), like(gradient, hidden)]
     }
 
@@ -247,14 +253,12 @@ impl Kernels for Flex {
         targets: &FlexTensor,
         row_weights: &FlexTensor,
         temperature: f32,
+        precision: MatmulPrecision,
     ) -> [FlexTensor; 3] {
+        let projection = Weight { values: &weights(weight), inputs: last(weight), precision };
         let targets = Targets { tokens: &integers(targets), weights: &floats(row_weights), temperature };
-        let (loss, gradients) = kernels::cross_entropy::linear_cross_entropy_with_gradients(
-            &floats(hidden),
-            &weights(weight),
-            last(weight),
-            targets,
-        );
+        let (loss, gradients) =
+            kernels::cross_entropy::linear_cross_entropy_with_gradients(&floats(hidden), projection, targets);
         [total_then_rows(loss), like(gradients.hidden, hidden), like(gradients.weight, weight)]
     }
 
@@ -264,14 +268,11 @@ impl Kernels for Flex {
         targets: &FlexTensor,
         row_weights: &FlexTensor,
         temperature: f32,
+        precision: MatmulPrecision,
     ) -> FlexTensor {
+        let projection = Weight { values: &weights(weight), inputs: last(weight), precision };
         let targets = Targets { tokens: &integers(targets), weights: &floats(row_weights), temperature };
-        let found = kernels::cross_entropy::linear_cross_entropy_statistics(
-            &floats(hidden),
-            &weights(weight),
-            last(weight),
-            targets,
-        );
+        let found = kernels::cross_entropy::linear_cross_entropy_statistics(&floats(hidden), projection, targets);
         let rows = found.len();
         let numbers = found.into_iter().flat_map(|row| [row.nll, row.entropy, f32::from(u8::from(row.is_top))]);
         tensor(numbers.collect(), &[rows, 3])
@@ -291,8 +292,8 @@ impl DecoderOps for Flex {
         Self::embedding_forward(&weight, &tokens)
     }
 
-    fn linear(x: Float<Self>, weight: Float<Self>) -> Float<Self> {
-        Self::linear_forward(&x, &weight)
+    fn linear(x: Float<Self>, weight: Float<Self>, precision: MatmulPrecision) -> Float<Self> {
+        Self::linear_forward(&x, &weight, precision)
     }
 
     fn rms_norm(x: Float<Self>, weight: Float<Self>, eps: f32) -> Float<Self> {
@@ -331,8 +332,9 @@ impl DecoderOps for Flex {
         down: Float<Self>,
         weights: Float<Self>,
         choices: IntTensor<Self>,
+        precision: MatmulPrecision,
     ) -> Float<Self> {
-        Self::experts_forward(&[x, gate_up, down, weights], &choices)
+        Self::experts_forward(&[x, gate_up, down, weights], &choices, precision)
     }
 
     fn causal_convolution(x: Float<Self>, weight: Float<Self>, visible: IntTensor<Self>) -> Float<Self> {
@@ -356,8 +358,9 @@ impl DecoderOps for Flex {
         targets: IntTensor<Self>,
         row_weights: Float<Self>,
         temperature: f32,
+        precision: MatmulPrecision,
     ) -> Float<Self> {
-        Self::linear_cross_entropy_forward(&hidden, &weight, &targets, &row_weights, temperature)
+        Self::linear_cross_entropy_forward(&hidden, &weight, &targets, &row_weights, temperature, precision)
     }
 
     fn row_statistics(
@@ -366,8 +369,9 @@ impl DecoderOps for Flex {
         targets: IntTensor<Self>,
         row_weights: Float<Self>,
         temperature: f32,
+        precision: MatmulPrecision,
     ) -> Float<Self> {
-        Self::row_statistics_forward(&hidden, &weight, &targets, &row_weights, temperature)
+        Self::row_statistics_forward(&hidden, &weight, &targets, &row_weights, temperature, precision)
     }
 }
 
@@ -375,11 +379,12 @@ impl DecoderOps for Flex {
 fn with_experts<T>(
     [x, gate_up, down, weights]: &[FlexTensor; 4],
     choices: &FlexTensor,
+    precision: MatmulPrecision,
     run: impl FnOnce(Experts<'_>, Choices<'_>, &[f32]) -> T,
 ) -> T {
     let [num_experts, both, hidden] = dims(gate_up);
     let (gate_up, down) = (self::weights(gate_up), self::weights(down));
-    let experts = Experts { gate_up: &gate_up, down: &down, num_experts, hidden, inner: both / 2 };
+    let experts = Experts { gate_up: &gate_up, down: &down, num_experts, hidden, inner: both / 2, precision };
     let chosen = Choices { experts: &integers(choices), weights: &floats(weights), per_token: last(weights) };
     run(experts, chosen, &floats(x))
 }
