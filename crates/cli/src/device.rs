@@ -56,6 +56,8 @@ impl BackEnd {
 
     /// The devices that are there, of those that are built in. Graphics drivers that compute on the CPU come last.
     pub(crate) fn present(self) -> Vec<Device> {
+        #[cfg(feature = "cuda")]
+        keep_kernels();
         let mut found: Vec<Device> = match self {
             BackEnd::Cpu => vec![Device::flex()],
             #[cfg(feature = "wgpu")]
@@ -72,6 +74,24 @@ impl BackEnd {
         found.sort_by_key(is_software);
         found
     }
+}
+
+/// Compiled kernels outlive the run, in the user's cache folder and per build of the program: compiling them takes a first run
+/// minutes. A folder that cannot be written costs that time again, and no error. CubeCL reads its settings once, so this comes
+/// before the first device; `cubecl.toml` and its variables stay in force for all else.
+#[cfg(feature = "cuda")]
+fn keep_kernels() {
+    use cubecl_runtime::config::cache::CacheConfig;
+    use cubecl_runtime::config::{CubeClRuntimeConfig, RuntimeConfig};
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        let mut config = CubeClRuntimeConfig::from_current_dir().override_from_env();
+        config.compilation.cache = true;
+        config.environment.path = CacheConfig::Global;
+        if !CubeClRuntimeConfig::try_set(config) {
+            tracing::warn!("a device was opened before: its kernels are not kept");
+        }
+    });
 }
 
 /// Whether it is a graphics driver that computes on the CPU.
