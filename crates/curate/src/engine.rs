@@ -28,7 +28,7 @@ use worldloom_schema::Table;
 
 use crate::error::{Error, Result};
 use crate::functions;
-use crate::inputs::{BATCH_BYTES, MOST_BATCH_ROWS};
+use crate::inputs::BATCH_BYTES;
 
 /// What a partition needs to sort without spilling tiny files.
 const PARTITION_BYTES: usize = 64 << 20;
@@ -129,7 +129,6 @@ impl Engine {
     /// [`TableReader`]: worldloom_schema::TableReader
     pub(crate) fn store_table<T: Table>(&self, name: &str, frame: DataFrame) -> Result<()> {
         let mut format = TableParquetOptions::default();
-        format.global.max_row_group_size = MOST_BATCH_ROWS;
         format.key_value_metadata =
             [("worldloom.table", T::NAME.to_string()), ("worldloom.version", T::VERSION.to_string())]
                 .map(|(key, value)| (key.to_string(), Some(value)))
@@ -138,6 +137,10 @@ impl Engine {
     }
 
     fn write(&self, name: &str, frame: DataFrame, mut format: TableParquetOptions) -> Result<()> {
+        // Writers of several row groups at once count rows only, a million a group, and readers hold a group.
+        format.global.allow_single_file_parallelism = false;
+        // One thread encodes then: the quickest level.
+        format.global.compression = Some("zstd(1)".into());
         format.global.max_row_group_bytes =
             Some(MaxRowGroupBytes::try_new(BATCH_BYTES).map_err(|error| plan_error(name, error))?);
         let partial = self.folder.join(format!("partial.{name}.parquet"));
