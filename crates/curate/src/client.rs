@@ -7,14 +7,17 @@ use datafusion::arrow::array::{ArrayRef, AsArray, LargeStringArray, RecordBatch,
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, UInt64Type};
 
+use crate::client_table::ClientTable;
 use crate::clusters::{Clusters, Member};
 use crate::engine::plan_error;
 use crate::error::{Error, Result};
 use crate::functions::TurnsView;
-use crate::groups::{Group, assign};
+use crate::groups::{Group, Groups, Nearest};
+use crate::inputs::MOST_BATCH_ROWS;
 use crate::mixture::{Kind, quotas};
 use crate::overlap::OverlapBuilder;
-use crate::plans::{Plans, client_table};
+use crate::plans::Plans;
+use crate::words::of_name;
 
 impl Plans<'_> {
     /// Pairs of near duplicates to clusters.
@@ -23,23 +26,25 @@ impl Plans<'_> {
             return Ok(());
         }
         let mut clusters = Clusters::default();
-        for batch in self.engine.batches(from)? {
-            let batch = batch.map_err(|error| plan_error(from, error.into()))?;
-            let members = |side: &str| -> Result<Vec<Member>> {
-                let (ids, turns) = (texts(&batch, side)?, numbers(&batch, &format!("{side}_turns"))?);
-                let chars = numbers(&batch, &format!("{side}_chars"))?;
-                let member =
-                    |row| Member { id: ids.value(row).into(), turns: turns.value(row), chars: chars.value(row) };
-                Ok((0..batch.num_rows()).map(member).collect())
-            };
-            for (one, other) in members("one")?.into_iter().zip(members("other")?) {
-                clusters.add_pair(one, other);
+        self.engine.each_batch(from, |batch| {
+            let [(one, one_turns, one_chars), (other, other_turns, other_chars)] =
+                [member_columns(batch, "one")?, member_columns(batch, "other")?];
+            for row in 0..batch.num_rows() {
+                let first = Member { id: one.value(row), turns: one_turns.value(row), chars: one_chars.value(row) };
+                let second =
+                    Member { id: other.value(row), turns: other_turns.value(row), chars: other_chars.value(row) };
+                clusters.add_pair(first, second);
             }
-        }
+            Ok(())
+        })?;
         let placed = clusters.finish();
-        let (members, kept) = placed.iter().map(|placed| (placed.id.as_str(), placed.kept.as_str())).unzip();
-        let table = client_table(to, &[("member", members), ("kept", kept)], &[])?;
-        self.engine.store(to, self.engine.values(to, table)?)
+        let mut table = ClientTable::create(self.engine, to, &["member", "kept"], &[])?;
+        let mut rows = placed.iter().peekable();
+        while rows.peek().is_some() {
+            let (members, kept) = rows.by_ref().take(MOST_BATCH_ROWS).map(|placed| (placed.id, placed.kept)).unzip();
+            table.write(vec![members, kept], vec![])?;
+        }
+        table.finish()
     }
 
     /// Task groups to pools. `rows`: trajectories read.
@@ -48,20 +53,37 @@ impl Plans<'_> {
             return Ok(());
         }
         self.check_sources()?;
-        let mut groups = Vec::new();
-        for batch in self.engine.collect("group_sizes", self.group_sizes()?)? {
-            let names = texts(&batch, "name")?;
-            let (left, held) = (numbers(&batch, "left")?, numbers(&batch, "held")?);
-            let group = |row| Group { name: names.value(row).into(), left: left.value(row), held: held.value(row) };
-            groups.extend((0..batch.num_rows()).map(group));
-        }
-        if groups.iter().all(|group| group.left == 0) {
+        self.run("group_sizes", || self.group_sizes())?;
+        let mut groups = Groups::new(self.config, self.engine.num_rows("group_sizes")?);
+        self.engine.each_batch("group_sizes", |batch| {
+            let names = texts(batch, "name")?;
+            let (left, held) = (numbers(batch, "left")?, numbers(batch, "held")?);
+            let group = |row| Group { name: names.value(row), left: left.value(row), held: held.value(row) };
+            (0..batch.num_rows()).map(group).for_each(|group| groups.add(group));
+            Ok(())
+        })?;
+        if groups.left() == 0 {
             return Err(Error::NothingLeft { rows, rules: self.dropped_by()? });
         }
-        let assignment = assign(&groups, self.config)?;
-        let (names, pools) = assignment.iter().map(|(group, pool)| (group.as_str(), pool.as_str())).unzip();
-        let table = client_table("groups", &[("pool_group", names), ("group_pool", pools)], &[])?;
-        self.engine.store("groups", self.engine.values("groups", table)?)
+        let pools = groups.assign(|name| self.nearest_groups(name))?;
+        let mut pools = pools.into_iter();
+        let mut table = ClientTable::create(self.engine, "groups", &["pool_group", "group_pool"], &[])?;
+        self.engine.each_batch("group_sizes", |batch| {
+            let names = texts(batch, "name")?;
+            let assigned = names.iter().flatten().zip(pools.by_ref()).filter_map(|(name, pool)| Some((name, pool?)));
+            let (names, pools) = assigned.map(|(name, pool)| (name, pool.as_str())).unzip();
+            table.write(vec![names, pools], vec![])
+        })?;
+        table.finish()
+    }
+
+    fn nearest_groups(&self, name: &str) -> Result<String> {
+        let mut nearest = Nearest::new(name);
+        self.engine.each_batch("group_sizes", |batch| {
+            texts(batch, "name")?.iter().flatten().for_each(|group| nearest.add(group));
+            Ok(())
+        })?;
+        Ok(nearest.told())
     }
 
     fn check_sources(&self) -> Result<()> {
@@ -95,16 +117,18 @@ impl Plans<'_> {
     /// The runs of the evaluation pool to a file, where training is compared with it.
     pub(crate) fn evaluation_runs(&self, run_words: usize) -> Result<PathBuf> {
         let path = self.engine.file("pool.runs");
-        let mut ids: HashSet<String> = HashSet::new();
-        for batch in self.engine.collect("evaluation_ids", self.evaluation_ids()?)? {
-            ids.extend(texts(&batch, "trajectory_id")?.iter().flatten().map(String::from));
-        }
+        self.run("evaluation_ids", || self.evaluation_ids())?;
+        let mut ids: HashSet<u64> = HashSet::with_capacity(self.engine.num_rows("evaluation_ids")?);
+        self.engine.each_batch("evaluation_ids", |batch| {
+            ids.extend(texts(batch, "trajectory_id")?.iter().flatten().map(of_name));
+            Ok(())
+        })?;
         let mut runs = OverlapBuilder::new(run_words, self.engine.folder());
         let mut words = Vec::new();
         self.inputs.each_batch(&["trajectory_id", "turns"], |batch| {
             let found = texts(batch, "trajectory_id")?;
             let turns = TurnsView::read(column(batch, "turns")?).map_err(|error| plan_error("evaluation", error))?;
-            for row in (0..batch.num_rows()).filter(|row| ids.contains(found.value(*row))) {
+            for row in (0..batch.num_rows()).filter(|row| ids.contains(&of_name(found.value(*row)))) {
                 words.clear();
                 turns.words(row, &mut words);
                 runs.add(&words)?;
@@ -131,10 +155,16 @@ impl Plans<'_> {
             kinds.extend((0..batch.num_rows()).map(kind));
         }
         let (pools, names) = kinds.iter().map(|kind| (kind.pool.as_str(), kind.name.as_str())).unzip();
-        let texts = [("quota_pool", pools), ("quota_name", names)];
-        let table = client_table("quotas", &texts, &[("quota", quotas(&kinds, mixture))])?;
-        self.engine.store("quotas", self.engine.values("quotas", table)?)
+        let mut table = ClientTable::create(self.engine, "quotas", &["quota_pool", "quota_name"], &["quota"])?;
+        table.write(vec![pools, names], vec![quotas(&kinds, mixture)])?;
+        table.finish()
     }
+}
+
+/// Ids, turns and characters of one side of the pairs.
+fn member_columns(batch: &RecordBatch, side: &str) -> Result<(LargeStringArray, UInt64Array, UInt64Array)> {
+    let number = |of: &str| numbers(batch, &format!("{side}_{of}"));
+    Ok((texts(batch, side)?, number("turns")?, number("chars")?))
 }
 
 fn column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b ArrayRef> {
@@ -142,7 +172,8 @@ fn column<'b>(batch: &'b RecordBatch, name: &str) -> Result<&'b ArrayRef> {
     batch.column_by_name(name).ok_or_else(missing)
 }
 
-fn texts(batch: &RecordBatch, name: &str) -> Result<LargeStringArray> {
+/// A column of texts, in whichever form it is stored.
+pub(crate) fn texts(batch: &RecordBatch, name: &str) -> Result<LargeStringArray> {
     let texts = cast(column(batch, name)?, &DataType::LargeUtf8).map_err(|error| plan_error("client", error.into()))?;
     Ok(texts.as_string::<i64>().clone())
 }

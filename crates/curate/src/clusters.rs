@@ -6,11 +6,13 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
+use crate::words::of_name;
+
 /// A member with what decides which of a cluster is kept.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Member<'i> {
     /// The id of the trajectory or document.
-    pub id: String,
+    pub id: &'i str,
     /// Its turns.
     pub turns: u64,
     /// Its characters.
@@ -18,12 +20,12 @@ pub struct Member {
 }
 
 /// A member of a cluster and the one that is kept of it.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Placed {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Placed<'c> {
     /// The member.
-    pub id: String,
+    pub id: &'c str,
     /// The one that is kept; the member itself, if it is.
-    pub kept: String,
+    pub kept: &'c str,
 }
 
 /// Disjoint sets with union by size and path halving (Tarjan).
@@ -66,54 +68,85 @@ impl UnionFind {
     }
 }
 
-/// Collects pairs and gives clusters.
+/// Collects pairs and gives clusters. There may be as many members as trajectories: one takes its id, which is held once,
+/// and about 70 bytes.
 #[derive(Debug, Default)]
 pub struct Clusters {
-    numbers: HashMap<String, u32>,
-    members: Vec<Member>,
+    /// Members by a number of their ids, or the next one that was free.
+    numbers: HashMap<u64, u32>,
+    ids: String,
+    ends: Vec<usize>,
+    lengths: Vec<(u64, u64)>,
     sets: UnionFind,
+}
+
+/// The members, sorted by id, and which of each cluster is kept.
+#[derive(Debug)]
+pub struct Placement {
+    clusters: Clusters,
+    order: Vec<u32>,
+    kept: Vec<u32>,
 }
 
 impl Clusters {
     /// Two that are near duplicates.
-    pub fn add_pair(&mut self, first: Member, second: Member) {
+    pub fn add_pair(&mut self, first: Member<'_>, second: Member<'_>) {
         let (first, second) = (self.number(first), self.number(second));
         self.sets.join(first, second);
     }
 
-    fn number(&mut self, member: Member) -> u32 {
-        if let Some(number) = self.numbers.get(&member.id) {
-            return *number;
+    fn number(&mut self, member: Member<'_>) -> u32 {
+        let mut key = of_name(member.id);
+        while let Some(number) = self.numbers.get(&key).copied() {
+            if self.id(number) == member.id {
+                return number;
+            }
+            key = key.wrapping_add(1);
         }
         let number = self.sets.add();
-        self.numbers.insert(member.id.clone(), number);
-        self.members.push(member);
+        self.numbers.insert(key, number);
+        self.ids.push_str(member.id);
+        self.ends.push(self.ids.len());
+        self.lengths.push((member.turns, member.chars));
         number
     }
 
-    /// Every member with the one kept of its cluster, sorted by id.
-    pub fn finish(mut self) -> Vec<Placed> {
-        let mut best: HashMap<u32, u32> = HashMap::new();
-        for number in 0..self.members.len() as u32 {
-            let set = self.sets.find(number);
-            let best = best.entry(set).or_insert(number);
-            if rank(&self.members[number as usize]) < rank(&self.members[*best as usize]) {
-                *best = number;
+    fn id(&self, number: u32) -> &str {
+        let number = number as usize;
+        let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.ids[start..self.ends[number]]
+    }
+
+    /// Every member with the one kept of its cluster.
+    pub fn finish(mut self) -> Placement {
+        self.numbers = HashMap::new();
+        let mut order: Vec<u32> = (0..self.ends.len() as u32).collect();
+        let mut kept = order.clone();
+        for number in 0..order.len() as u32 {
+            let set = self.sets.find(number) as usize;
+            if self.rank(number) < self.rank(kept[set]) {
+                kept[set] = number;
             }
         }
-        let mut placed: Vec<Placed> = (0..self.members.len() as u32)
-            .map(|number| {
-                let kept = best[&self.sets.find(number)];
-                Placed { id: self.members[number as usize].id.clone(), kept: self.members[kept as usize].id.clone() }
-            })
-            .collect();
-        placed.sort();
-        placed
+        order.sort_unstable_by(|one, other| self.id(*one).cmp(self.id(*other)));
+        for number in 0..order.len() as u32 {
+            let set = self.sets.find(number) as usize;
+            kept[number as usize] = kept[set];
+        }
+        Placement { clusters: self, order, kept }
+    }
+
+    fn rank(&self, number: u32) -> (Reverse<(u64, u64)>, &str) {
+        (Reverse(self.lengths[number as usize]), self.id(number))
     }
 }
 
-fn rank(member: &Member) -> (Reverse<u64>, Reverse<u64>, &str) {
-    (Reverse(member.turns), Reverse(member.chars), &member.id)
+impl Placement {
+    /// Every member in the order of ids.
+    pub fn iter(&self) -> impl Iterator<Item = Placed<'_>> {
+        let id = |number: u32| self.clusters.id(number);
+        self.order.iter().map(move |number| Placed { id: id(*number), kept: id(self.kept[*number as usize]) })
+    }
 }
 
 #[cfg(test)]
@@ -137,14 +170,16 @@ mod tests {
         }
     }
 
-    fn member(at: usize) -> Member {
-        Member { id: format!("{at:03}"), turns: (at % 3) as u64, chars: (at % 5) as u64 }
-    }
-
-    fn clusters(edges: &[(usize, usize)]) -> Vec<Placed> {
+    fn clusters(edges: &[(usize, usize)]) -> Vec<(String, String)> {
+        let ids: Vec<String> = (0..40).map(|at| format!("{at:03}")).collect();
+        let member = |at: usize| Member { id: &ids[at], turns: (at % 3) as u64, chars: (at % 5) as u64 };
         let mut clusters = Clusters::default();
         edges.iter().for_each(|(one, other)| clusters.add_pair(member(*one), member(*other)));
-        clusters.finish()
+        placed(clusters)
+    }
+
+    fn placed(clusters: Clusters) -> Vec<(String, String)> {
+        clusters.finish().iter().map(|placed| (placed.id.into(), placed.kept.into())).collect()
     }
 
     proptest! {
@@ -155,10 +190,10 @@ mod tests {
             let found = clusters(&edges);
             let labels = labels(40, &edges);
             let mut kept_of: BTreeMap<usize, &str> = BTreeMap::new();
-            for placed in &found {
-                let label = labels[placed.id.parse::<usize>().unwrap()];
-                prop_assert_eq!(labels[placed.kept.parse::<usize>().unwrap()], label);
-                prop_assert_eq!(*kept_of.entry(label).or_insert(&placed.kept), &placed.kept);
+            for (id, kept) in &found {
+                let label = labels[id.parse::<usize>().unwrap()];
+                prop_assert_eq!(labels[kept.parse::<usize>().unwrap()], label);
+                prop_assert_eq!(*kept_of.entry(label).or_insert(kept), kept);
             }
             let mut other: Vec<(usize, usize)> = edges.iter().map(|(a, b)| (*b, *a)).collect();
             other.reverse();
@@ -170,14 +205,24 @@ mod tests {
 
     #[test]
     fn the_longest_of_a_cluster_is_kept_then_the_smallest_id() {
-        let member = |id: &str, turns, chars| Member { id: id.into(), turns, chars };
+        let member = |id, turns, chars| Member { id, turns, chars };
         let mut clusters = Clusters::default();
         clusters.add_pair(member("a", 2, 9), member("d", 3, 1));
         clusters.add_pair(member("c", 3, 5), member("d", 3, 1));
         clusters.add_pair(member("b", 3, 5), member("c", 3, 5));
         clusters.add_pair(member("x", 1, 1), member("y", 1, 2));
-        let kept: Vec<(String, String)> = clusters.finish().into_iter().map(|one| (one.id, one.kept)).collect();
         let expected = [("a", "b"), ("b", "b"), ("c", "b"), ("d", "b"), ("x", "y"), ("y", "y")];
-        assert_eq!(kept, expected.map(|(id, kept)| (id.to_string(), kept.to_string())));
+        assert_eq!(placed(clusters), expected.map(|(id, kept)| (id.to_string(), kept.to_string())));
+    }
+
+    #[test]
+    fn ids_of_one_number_are_told_apart() {
+        let mut clusters = Clusters::default();
+        clusters.number(Member { id: "a", turns: 1, chars: 1 });
+        clusters.numbers.insert(of_name("b"), 0);
+        clusters.add_pair(Member { id: "b", turns: 1, chars: 1 }, Member { id: "c", turns: 1, chars: 1 });
+        clusters.add_pair(Member { id: "c", turns: 1, chars: 1 }, Member { id: "b", turns: 1, chars: 1 });
+        let expected = [("a", "a"), ("b", "b"), ("c", "b")];
+        assert_eq!(placed(clusters), expected.map(|(id, kept)| (id.to_string(), kept.to_string())));
     }
 }

@@ -20,7 +20,7 @@ use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::parquet::arrow::ArrowWriter;
-use datafusion::parquet::arrow::arrow_reader::{ParquetRecordBatchReader, ParquetRecordBatchReaderBuilder};
+use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use datafusion::parquet::file::properties::WriterPropertiesBuilder;
 use datafusion::prelude::{DataFrame, ParquetReadOptions, SessionConfig, SessionContext};
 use futures::StreamExt;
@@ -129,7 +129,6 @@ impl Engine {
     /// [`TableReader`]: worldloom_schema::TableReader
     pub(crate) fn store_table<T: Table>(&self, name: &str, frame: DataFrame) -> Result<()> {
         let mut format = TableParquetOptions::default();
-        format.global.max_row_group_size = MOST_BATCH_ROWS;
         format.key_value_metadata =
             [("worldloom.table", T::NAME.to_string()), ("worldloom.version", T::VERSION.to_string())]
                 .map(|(key, value)| (key.to_string(), Some(value)))
@@ -138,9 +137,13 @@ impl Engine {
     }
 
     fn write(&self, name: &str, frame: DataFrame, mut format: TableParquetOptions) -> Result<()> {
+        // Writers of several row groups at once count rows only, a million a group, and readers hold a group.
+        format.global.allow_single_file_parallelism = false;
+        // One thread encodes then: the quickest level.
+        format.global.compression = Some("zstd(1)".into());
         format.global.max_row_group_bytes =
             Some(MaxRowGroupBytes::try_new(BATCH_BYTES).map_err(|error| plan_error(name, error))?);
-        let partial = self.folder.join(format!("partial.{name}.parquet"));
+        let partial = self.partial(name);
         match self.there {
             Some(_) => self.wait_again(name, async || fetch(frame.clone(), &partial, format.clone()).await)?,
             None => {
@@ -158,15 +161,32 @@ impl Engine {
     }
 
     /// What a plan left, batch by batch.
-    pub(crate) fn batches(&self, name: &str) -> Result<ParquetRecordBatchReader> {
+    pub(crate) fn each_batch(&self, name: &str, mut take: impl FnMut(&RecordBatch) -> Result<()>) -> Result<()> {
+        let reader = self.reader(name)?.with_batch_size(MOST_BATCH_ROWS).build();
+        for batch in reader.map_err(|error| plan_error(name, error.into()))? {
+            take(&batch.map_err(|error| plan_error(name, error.into()))?)?;
+        }
+        Ok(())
+    }
+
+    /// The number of rows that a plan left.
+    pub(crate) fn num_rows(&self, name: &str) -> Result<usize> {
+        Ok(self.reader(name)?.metadata().file_metadata().num_rows().max(0) as usize)
+    }
+
+    fn reader(&self, name: &str) -> Result<ParquetRecordBatchReaderBuilder<std::fs::File>> {
         let file = fs_err::File::open(self.stored(name))?.into_parts().0;
-        let reader = ParquetRecordBatchReaderBuilder::try_new(file).and_then(ParquetRecordBatchReaderBuilder::build);
-        reader.map_err(|error| plan_error(name, error.into()))
+        ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| plan_error(name, error.into()))
     }
 
     /// Where it lies.
     pub(crate) fn stored(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.parquet"))
+    }
+
+    /// Where it is made.
+    pub(crate) fn partial(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("partial.{name}.parquet"))
     }
 
     /// Where files of the client's lie.
@@ -179,19 +199,9 @@ impl Engine {
         self.folder.join(name)
     }
 
-    /// A batch of the client as a frame.
-    pub(crate) fn values(&self, plan: &str, batch: RecordBatch) -> Result<DataFrame> {
-        self.here.read_batch(batch).map_err(|error| plan_error(plan, error))
-    }
-
     /// The rows of a frame, which the caller knows to be few.
     pub(crate) fn collect(&self, plan: &str, frame: DataFrame) -> Result<Vec<RecordBatch>> {
         self.wait_again(plan, async || frame.clone().collect().await)
-    }
-
-    /// The number of rows of a frame.
-    pub(crate) fn count(&self, plan: &str, frame: DataFrame) -> Result<u64> {
-        Ok(self.wait_again(plan, async || frame.clone().count().await)? as u64)
     }
 
     /// Removes the folder: the results that count are elsewhere.

@@ -57,20 +57,31 @@ impl Inputs {
 
     /// Reads some columns of all files, batch by batch.
     pub(crate) fn each_batch(&self, columns: &[&str], mut take: impl FnMut(&RecordBatch) -> Result<()>) -> Result<()> {
-        for path in &self.paths {
-            let builder = builder(path)?;
-            let names = columns.iter().copied();
-            let roots = builder.schema().fields().iter().enumerate();
-            let wanted: Vec<usize> =
-                roots.filter(|(_, field)| names.clone().any(|name| name == field.name())).map(|(at, _)| at).collect();
-            let mask = ProjectionMask::roots(builder.parquet_schema(), wanted);
-            let reader = builder.with_projection(mask).with_batch_size(self.batch_rows()).build();
-            for batch in reader.map_err(|error| plan_error("read", error.into()))? {
-                take(&batch.map_err(|error| plan_error("read", error.into()))?)?;
-            }
-        }
-        Ok(())
+        self.paths.iter().try_for_each(|path| each_batch_of(path, columns, self.batch_rows(), &mut take))
     }
+}
+
+/// Reads some columns of a file, which are short, batch by batch.
+pub(crate) fn each_batch(path: &Path, columns: &[&str], take: impl FnMut(&RecordBatch) -> Result<()>) -> Result<()> {
+    each_batch_of(path, columns, MOST_BATCH_ROWS, take)
+}
+
+fn each_batch_of(
+    path: &Path,
+    columns: &[&str],
+    batch_rows: usize,
+    mut take: impl FnMut(&RecordBatch) -> Result<()>,
+) -> Result<()> {
+    let builder = builder(path)?;
+    let roots = builder.schema().fields().iter().enumerate();
+    let is_wanted = |name: &String| columns.iter().any(|column| column == name);
+    let wanted: Vec<usize> = roots.filter(|(_, field)| is_wanted(field.name())).map(|(at, _)| at).collect();
+    let mask = ProjectionMask::roots(builder.parquet_schema(), wanted);
+    let reader = builder.with_projection(mask).with_batch_size(batch_rows).build();
+    for batch in reader.map_err(|error| plan_error("read", error.into()))? {
+        take(&batch.map_err(|error| plan_error("read", error.into()))?)?;
+    }
+    Ok(())
 }
 
 fn builder(path: &Path) -> Result<ParquetRecordBatchReaderBuilder<std::fs::File>> {

@@ -13,6 +13,7 @@
 mod apply;
 mod changes;
 mod client;
+mod client_table;
 mod clusters;
 mod config;
 mod documents;
@@ -40,7 +41,7 @@ mod settings;
 mod tools;
 mod words;
 
-pub use clusters::{Clusters, Member, Placed, UnionFind};
+pub use clusters::{Clusters, Member, Placed, Placement, UnionFind};
 pub use config::{CurateConfig, PoolShares, TurnsPerTrajectory};
 pub use documents::{DocumentReport, Documents};
 pub use engine::{Cluster, Resources};

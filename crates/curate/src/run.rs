@@ -73,7 +73,7 @@ pub fn run(
     report.documents = written;
     report.finish();
     check_filled(config, &report)?;
-    report.shared = check_disjoint(&engine, out)?;
+    check_disjoint(out, &mut report)?;
     engine.finish()?;
     let text = serde_json::to_string_pretty(&report).map_err(std::io::Error::other)?;
     fs_err::write(out.join("report.json"), text + "\n")?;

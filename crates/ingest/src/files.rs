@@ -115,24 +115,29 @@ impl Entry<'_> {
 
 /// The bytes of an entry of a folder, unpacked.
 pub(crate) fn read_entry(folder: &InputFolder<'_>, entry: &str) -> std::result::Result<Vec<u8>, Refusal> {
-    read_packed(&folder.path.join(entry), &folder.entries, entry)
+    let bytes = read_head(&folder.path.join(entry), &folder.entries, entry, WHOLE_FILE_BYTES + 1)?;
+    if bytes.len() as u64 > WHOLE_FILE_BYTES {
+        return Err(Refusal::new("file_too_large", format!("`{entry}`: more than {WHOLE_FILE_BYTES} bytes")));
+    }
+    Ok(bytes)
 }
 
-/// The bytes of a file that is one of `entries`, unpacked.
-pub(crate) fn read_packed(path: &Path, entries: &[String], entry: &str) -> std::result::Result<Vec<u8>, Refusal> {
+/// The first bytes of a file that is one of `entries`, unpacked; all of them, if there are no more than `most`.
+pub(crate) fn read_head(
+    path: &Path,
+    entries: &[String],
+    entry: &str,
+    most: u64,
+) -> std::result::Result<Vec<u8>, Refusal> {
     if !entries.iter().any(|name| name == entry) {
         return Err(Refusal::new("missing_file", format!("no `{entry}` in the folder")));
     }
     let read = || -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        unpack(fs_err::File::open(path)?)?.take(WHOLE_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+        unpack(fs_err::File::open(path)?)?.take(most).read_to_end(&mut bytes)?;
         Ok(bytes)
     };
-    let bytes = read().map_err(|error| Refusal::new("unreadable", format!("`{entry}`: {error}")))?;
-    if bytes.len() as u64 > WHOLE_FILE_BYTES {
-        return Err(Refusal::new("file_too_large", format!("`{entry}`: more than {WHOLE_FILE_BYTES} bytes")));
-    }
-    Ok(bytes)
+    read().map_err(|error| Refusal::new("unreadable", format!("`{entry}`: {error}")))
 }
 
 /// A file on disk; without a `source`, its own name says it.
@@ -222,5 +227,26 @@ impl<R: Read> Read for Counted<R> {
         let read = self.inner.read(buffer)?;
         self.bytes.fetch_add(read as u64, Ordering::Relaxed);
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_long_entry_the_first_bytes_are_read_unpacked() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "0123456789".repeat(300_000);
+        fs_err::write(folder.path().join("a.jsonl"), &text).unwrap();
+        fs_err::write(folder.path().join("b.jsonl.zst"), zstd::encode_all(text.as_bytes(), 1).unwrap()).unwrap();
+        for name in ["a.jsonl", "b.jsonl.zst"] {
+            let read = |most| read_head(&folder.path().join(name), &[name.into()], name, most).unwrap();
+            assert_eq!(read(15), b"012345678901234");
+            assert_eq!(read(u64::MAX), text.as_bytes());
+            assert!(read(1 << 20).capacity() < 3 << 20, "memory is that of the bytes asked for");
+        }
+        let missing = read_head(&folder.path().join("c"), &["a.jsonl".into()], "c", 1).unwrap_err();
+        assert_eq!(missing.rule, "missing_file");
     }
 }

@@ -15,6 +15,8 @@ use crate::source::{self, Source};
 
 /// First bytes of a file that say whether it is an archive.
 const HEAD_BYTES: u64 = 64 << 10;
+/// First bytes of a file that a source for folders is shown, so that a large log beside others is not read for its first line.
+const DETECTION_BYTES: u64 = 16 << 20;
 
 /// What there is to read, and how many files were passed over.
 pub(crate) struct Listing<'s> {
@@ -281,7 +283,7 @@ fn claim_folders<'s>(
             .filter_map(|name| Some(name.strip_prefix(&prefix)?.to_string()))
             .collect();
         let path = if folder.is_empty() { root.to_path_buf() } else { root.join(&folder) };
-        let reader = |entry: &str| files::read_packed(&path.join(entry), &inside, entry);
+        let reader = |entry: &str| files::read_head(&path.join(entry), &inside, entry, DETECTION_BYTES);
         let piece = FolderPiece { name: &folder, entries: &inside, reader: &reader };
         let kind = match search.forced {
             Some(source) if source.shape() == Shape::Folder => {

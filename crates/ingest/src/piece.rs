@@ -144,7 +144,7 @@ pub(crate) struct FolderPiece<'a> {
     pub(crate) name: &'a str,
     /// The paths of its files relative to it, sorted, with `/` on every system.
     pub(crate) entries: &'a [String],
-    /// Reads an entry, unpacked.
+    /// Reads an entry, unpacked; for detection, the first bytes of a long one.
     pub(crate) reader: &'a (dyn Fn(&str) -> Result<Vec<u8>, Refusal> + Sync),
 }
 

@@ -11,6 +11,8 @@ use crate::read::{Converted, Made};
 
 /// Characters of trajectories that are held before they are written.
 const GROUP_CHARS: usize = 64 << 20;
+/// Trajectories of a row group where they are short.
+const GROUP_ROWS: usize = 16 << 10;
 
 /// What one source gave.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,10 +104,10 @@ pub(crate) struct Writer {
 impl Writer {
     pub(crate) fn create(product: Product, made: &Path, rejects: &Path, is_strict: bool) -> Result<Self> {
         let table = match product {
-            Product::Trajectories => Table::Trajectories(TableWriter::create(made)?),
-            Product::Documents => Table::Documents(TableWriter::create(made)?),
+            Product::Trajectories => Table::Trajectories(TableWriter::create_with(made, GROUP_ROWS)?),
+            Product::Documents => Table::Documents(TableWriter::create_with(made, GROUP_ROWS)?),
         };
-        let rejects = TableWriter::create(rejects)?;
+        let rejects = TableWriter::create_with(rejects, GROUP_ROWS)?;
         Ok(Self { table, rejects, report: Report::default(), examples: BTreeMap::new(), is_strict, held_chars: 0 })
     }
 

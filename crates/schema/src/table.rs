@@ -21,8 +21,8 @@ use serde_arrow::schema::{SchemaLike, TracingOptions};
 
 use crate::error::{Error, Result};
 
-/// Rows per row group, at most: what a reader holds at once.
-const ROWS_PER_GROUP: usize = 1024;
+/// Rows that a writer or a reader holds at once, at most; and rows per row group, unless more are asked for.
+const ROWS_AT_ONCE: usize = 1024;
 /// Bytes that a reader holds at once where rows are large, before they are values.
 const BYTES_AT_ONCE: u64 = 32 << 20;
 
@@ -51,10 +51,16 @@ pub struct TableWriter<T: Table> {
 impl<T: Table> TableWriter<T> {
     /// Starts the file.
     pub fn create(path: &Path) -> Result<Self> {
+        Self::create_with(path, ROWS_AT_ONCE)
+    }
+
+    /// [`TableWriter::create`] with row groups of up to so many rows. A file may have 32,767 row groups, and whoever opens
+    /// it holds some tens of kilobytes for each.
+    pub fn create_with(path: &Path, rows_per_group: usize) -> Result<Self> {
         let fields = fields::<T>();
         let properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(ZstdLevel::default()))
-            .set_max_row_group_row_count(Some(ROWS_PER_GROUP))
+            .set_max_row_group_row_count(Some(rows_per_group))
             .set_key_value_metadata(Some(vec![
                 KeyValue::new("worldloom.table".into(), T::NAME.to_string()),
                 KeyValue::new("worldloom.version".into(), T::VERSION.to_string()),
@@ -70,28 +76,29 @@ impl<T: Table> TableWriter<T> {
     pub fn push(&mut self, row: T) -> Result<()> {
         self.pending.push(row);
         self.rows += 1;
-        if self.pending.len() >= ROWS_PER_GROUP { self.flush() } else { Ok(()) }
+        if self.pending.len() >= ROWS_AT_ONCE { self.encode() } else { Ok(()) }
     }
 
     /// Ends the row group, so that no more is held than was pushed since.
     pub fn end_group(&mut self) -> Result<()> {
-        self.flush()
+        self.encode()?;
+        self.writer.flush().map_err(|error| Error::write(&self.path, error))
     }
 
-    fn flush(&mut self) -> Result<()> {
+    /// Encodes what was pushed; the writer ends row groups that are full.
+    fn encode(&mut self) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());
         }
         let batch = serde_arrow::to_record_batch(&self.fields, &self.pending)
             .map_err(|error| Error::write(&self.path, error))?;
         self.pending.clear();
-        self.writer.write(&batch).map_err(|error| Error::write(&self.path, error))?;
-        self.writer.flush().map_err(|error| Error::write(&self.path, error))
+        self.writer.write(&batch).map_err(|error| Error::write(&self.path, error))
     }
 
     /// Writes the footer and syncs; returns the number of rows.
     pub fn finish(mut self) -> Result<u64> {
-        self.flush()?;
+        self.encode()?;
         let file = self.writer.into_inner().map_err(|error| Error::write(&self.path, error))?;
         file.sync_all()?;
         Ok(self.rows)
@@ -140,7 +147,7 @@ impl<T: Table> TableReader<T> {
         };
         let bytes: u64 =
             builder.metadata().row_groups().iter().map(|group| group.total_byte_size().max(0) as u64).sum();
-        let rows = (BYTES_AT_ONCE / (bytes / total.max(1)).max(1)).clamp(1, ROWS_PER_GROUP as u64);
+        let rows = (BYTES_AT_ONCE / (bytes / total.max(1)).max(1)).clamp(1, ROWS_AT_ONCE as u64);
         let builder = builder.with_offset(first).with_batch_size(rows as usize);
         let reader = builder.build().map_err(|error| Error::parquet(path, error))?;
         Ok(Self { path: path.into(), reader, rows: Vec::new().into_iter(), total, group: 0, row_type: PhantomData })

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use parquet::file::reader::{FileReader, SerializedFileReader};
 use worldloom_schema::*;
 
 fn trajectory(number: u64) -> Trajectory {
@@ -51,6 +52,32 @@ fn trajectories_come_back_as_they_were_across_row_groups() {
     assert_eq!(read_table::<Trajectory>(&path).unwrap(), rows);
     assert_eq!(TableReader::<Trajectory>::open(&path).unwrap().num_rows(), 2500);
     assert_eq!(rows[0].turns[0].flag("class"), Some("state"));
+}
+
+#[test]
+fn row_groups_are_as_long_as_asked_for_or_end_where_the_writer_says() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join(TRAJECTORY_FILE);
+    let groups = |rows_per_group: Option<usize>| -> Vec<i64> {
+        let writer = match rows_per_group {
+            Some(rows) => TableWriter::create_with(&path, rows),
+            None => TableWriter::create(&path),
+        };
+        let mut writer = writer.unwrap();
+        for number in 0..2500 {
+            writer.push(trajectory(number)).unwrap();
+            if number == 2299 {
+                writer.end_group().unwrap();
+            }
+        }
+        writer.finish().unwrap();
+        assert_eq!(read_table::<Trajectory>(&path).unwrap(), (0..2500).map(trajectory).collect::<Vec<_>>());
+        let file = SerializedFileReader::new(fs_err::File::open(&path).unwrap().into_parts().0).unwrap();
+        file.metadata().row_groups().iter().map(|group| group.num_rows()).collect()
+    };
+    assert_eq!(groups(None), [1024, 1024, 252, 200]);
+    assert_eq!(groups(Some(2048)), [2048, 252, 200]);
+    assert_eq!(groups(Some(10_000)), [2300, 200]);
 }
 
 #[test]

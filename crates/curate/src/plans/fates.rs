@@ -29,7 +29,7 @@ impl Plans<'_> {
     }
 
     /// Trajectories by task group: first copies without a rule, and all of sources that are held out. Read by the client.
-    pub(crate) fn group_sizes(&self) -> Result<DataFrame> {
+    pub(crate) fn group_sizes(&self) -> Result<Frame> {
         let (facts, unique) = (self.engine.table("facts")?, self.unique()?);
         let frame = || {
             let rules = unique.select(vec![col("trajectory_id").alias("rule_id"), col("rule")])?;
@@ -50,7 +50,7 @@ impl Plans<'_> {
                 )?
                 .sort_by(vec![col("name")])
         };
-        made("group_sizes", frame())
+        Ok(frame())
     }
 
     /// The sources there are. Read by the client where one is held out.
@@ -103,12 +103,10 @@ impl Plans<'_> {
     }
 
     /// The trajectories of the evaluation pool. Read by the client.
-    pub(crate) fn evaluation_ids(&self) -> Result<DataFrame> {
-        let frame = self
-            .placed()?
-            .filter(is_left().and(col("pool").eq(text(lit(Pool::Eval.as_str())))))
-            .and_then(|frame| frame.select(vec![text(col("trajectory_id")).alias("trajectory_id")]));
-        made("evaluation_ids", frame)
+    pub(crate) fn evaluation_ids(&self) -> Result<Frame> {
+        let in_evaluation = is_left().and(col("pool").eq(text(lit(Pool::Eval.as_str()))));
+        let id = || vec![text(col("trajectory_id")).alias("trajectory_id")];
+        Ok(self.placed()?.filter(in_evaluation).and_then(|frame| frame.select(id())))
     }
 
     /// What every trajectory shares with the evaluation pool, whose runs lie in a file; nothing of those in the pool.

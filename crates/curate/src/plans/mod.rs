@@ -23,10 +23,7 @@ mod facts;
 mod fates;
 mod verdicts;
 
-use std::sync::Arc;
-
-use datafusion::arrow::array::{ArrayRef, LargeStringArray, RecordBatch, UInt64Array};
-use datafusion::arrow::datatypes::{DataType, Field, Schema};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::error::DataFusionError;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::{ExprFunctionExt, when};
@@ -106,25 +103,6 @@ impl Plans<'_> {
         }
         cases.otherwise(value(of_all))
     }
-}
-
-/// A table of the client's: columns of texts, then columns of numbers.
-pub(crate) fn client_table(
-    plan: &str,
-    texts: &[(&str, Vec<&str>)],
-    numbers: &[(&str, Vec<u64>)],
-) -> Result<RecordBatch> {
-    let mut fields = Vec::new();
-    let mut columns: Vec<ArrayRef> = Vec::new();
-    for (name, values) in texts {
-        fields.push(Field::new(*name, DataType::LargeUtf8, false));
-        columns.push(Arc::new(LargeStringArray::from(values.clone())));
-    }
-    for (name, values) in numbers {
-        fields.push(Field::new(*name, DataType::UInt64, false));
-        columns.push(Arc::new(UInt64Array::from(values.clone())));
-    }
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(|error| plan_error(plan, error.into()))
 }
 
 /// Settings of a function as its last argument.

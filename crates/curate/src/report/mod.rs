@@ -3,7 +3,7 @@
 mod flow;
 mod lengths;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use worldloom_schema::{Pool, Trajectory, Turn};
@@ -50,7 +50,7 @@ pub struct PoolReport {
     pub trajectories: u64,
     /// Their turns.
     pub turns: u64,
-    /// Task groups.
+    /// Task groups, counted on the file written.
     pub groups: u64,
     /// Share of all trajectories written.
     pub share: f64,
@@ -68,8 +68,6 @@ pub struct PoolReport {
     pub classes: BTreeMap<String, u64>,
     /// Turns by class of the turn mask.
     pub keep_classes: BTreeMap<String, KeepCounts>,
-    #[serde(skip)]
-    pub(crate) group_names: BTreeSet<String>,
 }
 
 /// A class of the turn mask in one pool.
@@ -135,7 +133,6 @@ impl PoolReport {
     fn add(&mut self, trajectory: &Trajectory) {
         self.trajectories += 1;
         self.turns += trajectory.turns.len() as u64;
-        self.group_names.insert(trajectory.task_group.clone());
         let has_kept = trajectory.turns.iter().any(|turn| turn.keep == Some(true));
         self.trajectories_without_kept_turn += u64::from(!has_kept);
         trajectory.turns.iter().for_each(|turn| self.add_turn(turn));
@@ -233,7 +230,6 @@ impl Report {
     pub(crate) fn finish(&mut self) {
         let total: u64 = self.pools.values().map(|pool| pool.trajectories).sum();
         for pool in self.pools.values_mut() {
-            pool.groups = pool.group_names.len() as u64;
             pool.share = ratio(pool.trajectories, total);
             for counts in pool.keep_classes.values_mut() {
                 counts.kept_share = ratio(counts.kept, counts.turns);
