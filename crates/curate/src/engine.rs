@@ -128,11 +128,9 @@ impl Engine {
     ///
     /// [`TableReader`]: worldloom_schema::TableReader
     pub(crate) fn store_table<T: Table>(&self, name: &str, frame: DataFrame) -> Result<()> {
-        let mut format = TableParquetOptions::default();
-        format.key_value_metadata =
-            [("worldloom.table", T::NAME.to_string()), ("worldloom.version", T::VERSION.to_string())]
-                .map(|(key, value)| (key.to_string(), Some(value)))
-                .into();
+        let keys = [("worldloom.table", T::NAME.to_string()), ("worldloom.version", T::VERSION.to_string())];
+        let key_value_metadata = keys.map(|(key, value)| (key.to_string(), Some(value))).into();
+        let format = TableParquetOptions { key_value_metadata, ..TableParquetOptions::default() };
         self.write(name, frame, format)
     }
 

@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn all_numbers_of_a_value_are_in_one_part_and_parts_are_alike() {
-        let parts: Vec<u64> = (0..3000).map(|at| of_part(number(&format!("group-{at}")) | at % 4, 3)).collect();
+        let parts: Vec<u64> = (0..3000).map(|at| of_part(number(&format!("group-{at}")) | (at % 4), 3)).collect();
         for part in 0..3 {
             let size = parts.iter().filter(|of| **of == part).count();
             // Five standard deviations of a share of a third of 3,000.
