@@ -20,7 +20,6 @@ use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::parquet::arrow::ArrowWriter;
-use datafusion::parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use datafusion::parquet::file::properties::WriterPropertiesBuilder;
 use datafusion::prelude::{DataFrame, ParquetReadOptions, SessionConfig, SessionContext};
 use futures::StreamExt;
@@ -28,7 +27,7 @@ use worldloom_schema::Table;
 
 use crate::error::{Error, Result};
 use crate::functions;
-use crate::inputs::{BATCH_BYTES, MOST_BATCH_ROWS};
+use crate::inputs::{BATCH_BYTES, MOST_BATCH_ROWS, each_batch_of, reader};
 
 /// What a partition needs to sort without spilling tiny files.
 const PARTITION_BYTES: usize = 64 << 20;
@@ -159,22 +158,13 @@ impl Engine {
     }
 
     /// What a plan left, batch by batch.
-    pub(crate) fn each_batch(&self, name: &str, mut take: impl FnMut(&RecordBatch) -> Result<()>) -> Result<()> {
-        let reader = self.reader(name)?.with_batch_size(MOST_BATCH_ROWS).build();
-        for batch in reader.map_err(|error| plan_error(name, error.into()))? {
-            take(&batch.map_err(|error| plan_error(name, error.into()))?)?;
-        }
-        Ok(())
+    pub(crate) fn each_batch(&self, name: &str, take: impl FnMut(&RecordBatch) -> Result<()>) -> Result<()> {
+        each_batch_of(reader(&self.stored(name), name)?.with_batch_size(MOST_BATCH_ROWS), name, take)
     }
 
     /// The number of rows that a plan left.
     pub(crate) fn num_rows(&self, name: &str) -> Result<usize> {
-        Ok(self.reader(name)?.metadata().file_metadata().num_rows().max(0) as usize)
-    }
-
-    fn reader(&self, name: &str) -> Result<ParquetRecordBatchReaderBuilder<std::fs::File>> {
-        let file = fs_err::File::open(self.stored(name))?.into_parts().0;
-        ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| plan_error(name, error.into()))
+        Ok(reader(&self.stored(name), name)?.metadata().file_metadata().num_rows().max(0) as usize)
     }
 
     /// Where it lies.

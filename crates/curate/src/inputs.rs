@@ -17,6 +17,9 @@ pub(crate) const MOST_BATCH_ROWS: usize = 1024;
 /// Bytes of a batch where rows are large.
 pub(crate) const BATCH_BYTES: usize = 16 << 20;
 
+/// What an error names where it is no plan that reads.
+const READ: &str = "read";
+
 /// What is known of the input files before they are read.
 #[derive(Debug, Clone)]
 pub(crate) struct Inputs {
@@ -57,39 +60,48 @@ impl Inputs {
 
     /// Reads some columns of all files, batch by batch.
     pub(crate) fn each_batch(&self, columns: &[&str], mut take: impl FnMut(&RecordBatch) -> Result<()>) -> Result<()> {
-        self.paths.iter().try_for_each(|path| each_batch_of(path, columns, self.batch_rows(), &mut take))
+        self.paths.iter().try_for_each(|path| columns_of(path, columns, self.batch_rows(), &mut take))
     }
 }
 
 /// Reads some columns of a file, which are short, batch by batch.
 pub(crate) fn each_batch(path: &Path, columns: &[&str], take: impl FnMut(&RecordBatch) -> Result<()>) -> Result<()> {
-    each_batch_of(path, columns, MOST_BATCH_ROWS, take)
+    columns_of(path, columns, MOST_BATCH_ROWS, take)
 }
 
-fn each_batch_of(
+fn columns_of(
     path: &Path,
     columns: &[&str],
     batch_rows: usize,
-    mut take: impl FnMut(&RecordBatch) -> Result<()>,
+    take: impl FnMut(&RecordBatch) -> Result<()>,
 ) -> Result<()> {
-    let builder = builder(path)?;
+    let builder = reader(path, READ)?;
     let roots = builder.schema().fields().iter().enumerate();
     let is_wanted = |name: &String| columns.iter().any(|column| column == name);
     let wanted: Vec<usize> = roots.filter(|(_, field)| is_wanted(field.name())).map(|(at, _)| at).collect();
     let mask = ProjectionMask::roots(builder.parquet_schema(), wanted);
-    let reader = builder.with_projection(mask).with_batch_size(batch_rows).build();
-    for batch in reader.map_err(|error| plan_error("read", error.into()))? {
-        take(&batch.map_err(|error| plan_error("read", error.into()))?)?;
+    each_batch_of(builder.with_projection(mask).with_batch_size(batch_rows), READ, take)
+}
+
+/// A Parquet file that is going to be read; `plan` is what an error names.
+pub(crate) fn reader(path: &Path, plan: &str) -> Result<ParquetRecordBatchReaderBuilder<std::fs::File>> {
+    let file = fs_err::File::open(path)?.into_parts().0;
+    ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| plan_error(plan, error.into()))
+}
+
+/// Reads what was asked for, batch by batch.
+pub(crate) fn each_batch_of(
+    reader: ParquetRecordBatchReaderBuilder<std::fs::File>,
+    plan: &str,
+    mut take: impl FnMut(&RecordBatch) -> Result<()>,
+) -> Result<()> {
+    for batch in reader.build().map_err(|error| plan_error(plan, error.into()))? {
+        take(&batch.map_err(|error| plan_error(plan, error.into()))?)?;
     }
     Ok(())
 }
 
-fn builder(path: &Path) -> Result<ParquetRecordBatchReaderBuilder<std::fs::File>> {
-    let file = fs_err::File::open(path)?.into_parts().0;
-    ParquetRecordBatchReaderBuilder::try_new(file).map_err(|error| plan_error("read", error.into()))
-}
-
 /// Bytes of a file's columns before compression.
 fn text_bytes(path: &Path) -> Result<u64> {
-    Ok(builder(path)?.metadata().row_groups().iter().map(|group| group.total_byte_size().max(0) as u64).sum())
+    Ok(reader(path, READ)?.metadata().row_groups().iter().map(|group| group.total_byte_size().max(0) as u64).sum())
 }

@@ -25,9 +25,6 @@ pub struct Decoder {
     rope_frequencies: Vec<f32>,
     #[module(skip)]
     pub(crate) lora: Option<Lora>,
-    /// Of all products but those that stay in single precision ([`Decoder::multiplied_in`]).
-    #[module(skip)]
-    matmul: MatmulPrecision,
 }
 
 /// Embedding, blocks and final norm.
@@ -183,13 +180,7 @@ impl Decoder {
             false => Some(Linear::new(&mut source, "lm_head", vocabulary, hidden, false)?),
         };
         let model = Backbone { embed_tokens, layers, norm };
-        Ok(Decoder {
-            model,
-            lm_head,
-            rope_frequencies: rope::frequencies(config),
-            lora: None,
-            matmul: MatmulPrecision::F32,
-        })
+        Ok(Decoder { model, lm_head, rope_frequencies: rope::frequencies(config), lora: None })
     }
 
     /// Shows every projection that can have an adapter.
@@ -205,7 +196,7 @@ impl Decoder {
     #[must_use]
     pub fn multiplied_in(mut self, precision: MatmulPrecision) -> Decoder {
         self.model.layers.iter_mut().for_each(|block| block.multiply_in(precision));
-        self.matmul = precision;
+        self.lm_head.as_mut().unwrap_or(&mut self.model.embed_tokens).matmul = precision;
         self
     }
 
@@ -262,7 +253,8 @@ impl Decoder {
 
     /// The final norm and the output projection: `[batch, seq, hidden]` to `[batch, seq, vocabulary]`.
     pub fn norm_and_head(&self, stream: Tensor<3>) -> Tensor<3> {
-        ops::linear(self.model.norm.forward(stream), self.head(), self.matmul)
+        let head = self.head();
+        ops::linear(self.model.norm.forward(stream), head.weight.val(), head.matmul)
     }
 
     /// Hidden states after the final norm, `[batch, seq, hidden]`.
@@ -310,7 +302,8 @@ impl Decoder {
         temperature: f32,
     ) -> RowLoss {
         let targets = row_targets(targets, weights, temperature, &stream.device());
-        ops::linear_cross_entropy(self.normed_rows(stream), self.head(), targets, self.matmul)
+        let head = self.head();
+        ops::linear_cross_entropy(self.normed_rows(stream), head.weight.val(), targets, head.matmul)
     }
 
     fn normed_rows(&self, stream: Tensor<3>) -> Tensor<2> {
@@ -330,7 +323,8 @@ impl Decoder {
     ) -> Vec<RowStatistics> {
         let (decoder, counted, weights, stream) = self.selected_stream(tokens, layout, targets, selected);
         let targets = row_targets(&counted.pick(targets), &weights, 1.0, &stream.device());
-        let found = ops::row_statistics(decoder.normed_rows(stream), decoder.head(), targets, decoder.matmul);
+        let head = decoder.head();
+        let found = ops::row_statistics(decoder.normed_rows(stream), head.weight.val(), targets, head.matmul);
         let numbers: Vec<f32> = found.into_data().iter::<f32>().collect();
         let of = |row: &[f32]| RowStatistics { nll: row[0], entropy: row[1], is_top: row[2] != 0.0 };
         counted.spread(numbers.chunks_exact(3).map(of))
@@ -400,8 +394,9 @@ impl Decoder {
         blocks.fold(self.embed(tokens), block)
     }
 
-    fn head(&self) -> Tensor<2> {
-        self.lm_head.as_ref().unwrap_or(&self.model.embed_tokens).weight.val()
+    /// The output projection.
+    fn head(&self) -> &Linear {
+        self.lm_head.as_ref().unwrap_or(&self.model.embed_tokens)
     }
 }
 

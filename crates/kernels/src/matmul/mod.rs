@@ -138,7 +138,7 @@ impl MatmulPrecision {
     fn product(self, out: &mut [f32], a: Matrix<'_>, b: Matrix<'_>, write: Write, threads: Threads) {
         assert_eq!(a.columns, b.rows, "product: {} columns times {} rows", a.columns, b.rows);
         match (self, found_unit()) {
-            (MatmulPrecision::F32, _) => product(out, b.columns, a, b, write.scale, write.accumulate, threads),
+            (MatmulPrecision::F32, _) => product(out, b.columns, a, b, write, threads),
             (MatmulPrecision::Bf16Emulated, _) => tiles::product(units::Emulated, out, a, b, write, threads),
             #[cfg(target_arch = "x86_64")]
             (MatmulPrecision::Bf16, Found::Amx(unit)) => tiles::product(unit, out, a, b, write, threads),
@@ -153,7 +153,7 @@ impl MatmulPrecision {
 
 /// `out = scale · a b`.
 pub fn multiply(out: &mut [f32], a: Matrix<'_>, b: Matrix<'_>, scale: f32, threads: Threads) {
-    product(out, b.columns, a, b, scale, false, threads);
+    product(out, b.columns, a, b, Write { scale, accumulate: false }, threads);
 }
 
 /// As [`multiply`], into rows whose starts are `row_stride` apart; what lies between them is left alone.
@@ -165,23 +165,15 @@ pub fn multiply_strided(
     scale: f32,
     threads: Threads,
 ) {
-    product(out, row_stride, a, b, scale, false, threads);
+    product(out, row_stride, a, b, Write { scale, accumulate: false }, threads);
 }
 
 /// `out += scale · a b`.
 pub fn multiply_accumulate(out: &mut [f32], a: Matrix<'_>, b: Matrix<'_>, scale: f32, threads: Threads) {
-    product(out, b.columns, a, b, scale, true, threads);
+    product(out, b.columns, a, b, Write { scale, accumulate: true }, threads);
 }
 
-fn product(
-    out: &mut [f32],
-    row_stride: usize,
-    a: Matrix<'_>,
-    b: Matrix<'_>,
-    scale: f32,
-    accumulate: bool,
-    threads: Threads,
-) {
+fn product(out: &mut [f32], row_stride: usize, a: Matrix<'_>, b: Matrix<'_>, write: Write, threads: Threads) {
     let (rows, inner, columns) = (a.rows, a.columns, b.columns);
     assert_eq!(inner, b.rows, "product: {inner} columns times {} rows", b.rows);
     if rows == 0 || columns == 0 {
@@ -195,7 +187,7 @@ fn product(
         Threads::Pool => gemm::Parallelism::Rayon(0),
     };
     // `gemm` computes alpha * out + beta * a b: the names are the other way round from BLAS.
-    let alpha = if accumulate { 1.0 } else { 0.0 };
+    let alpha = if write.accumulate { 1.0 } else { 0.0 };
     // SAFETY: `Matrix` holds only slices whose length covers rows, columns and strides (checked by its constructors),
     // and the output's length was checked above; the output is borrowed mutably, so nothing aliases it.
     unsafe {
@@ -206,7 +198,7 @@ fn product(
             out.as_mut_ptr(),
             1,
             row_stride as isize,
-            accumulate,
+            write.accumulate,
             a.values.as_ptr(),
             a.column_stride as isize,
             a.row_stride as isize,
@@ -214,7 +206,7 @@ fn product(
             b.column_stride as isize,
             b.row_stride as isize,
             alpha,
-            scale,
+            write.scale,
             false,
             false,
             false,
