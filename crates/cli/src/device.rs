@@ -10,6 +10,7 @@ use anyhow::Result;
 use burn::tensor::{DType, Device};
 use worldloom_model::{LargestTensor, Products, SelfCheck, self_test};
 
+use crate::allocator::keep_freed_memory;
 use crate::config::UserError;
 use crate::progress::size;
 
@@ -57,9 +58,11 @@ impl BackEnd {
     /// The devices that are there, of those that are built in. Graphics drivers that compute on the CPU come last.
     pub(crate) fn present(self) -> Vec<Device> {
         #[cfg(feature = "cuda")]
-        keep_kernels();
+        if self != BackEnd::Cpu {
+            keep_kernels();
+        }
         let mut found: Vec<Device> = match self {
-            BackEnd::Cpu => vec![Device::flex()],
+            BackEnd::Cpu => vec![cpu()],
             #[cfg(feature = "wgpu")]
             BackEnd::Wgpu => Device::enumerate(burn::tensor::DeviceType::Wgpu).into_vec(),
             #[cfg(feature = "vulkan")]
@@ -194,6 +197,7 @@ impl FromStr for Place {
 
 /// The CPU: where everything computes that is no training.
 pub(crate) fn cpu() -> Device {
+    keep_freed_memory();
     Device::flex()
 }
 

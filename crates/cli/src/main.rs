@@ -6,6 +6,7 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the program speaks to a person")]
 
+mod allocator;
 mod args;
 mod cluster;
 mod commands;
@@ -22,27 +23,9 @@ mod steps;
 
 use std::process::ExitCode;
 
-/// Freed memory is kept: training allocates the same large buffers every step.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// `mi_option_purge_delay` of the bundled mimalloc; -1: never give pages back.
-const PURGE_DELAY: i32 = 15;
-
-#[expect(unsafe_code, reason = "the allocator's option has no safe name in its crate")]
-unsafe extern "C" {
-    fn mi_option_set(option: i32, value: std::ffi::c_long);
-}
-
-#[expect(
-    unsafe_code,
-    reason = "before any thread starts: the allocator's option, and the back end burn may fall back to"
-)]
+#[expect(unsafe_code, reason = "before any thread starts: the back end burn may fall back to")]
 fn prepare_process() {
-    unsafe {
-        mi_option_set(PURGE_DELAY, -1);
-        std::env::set_var("BURN_DEVICE", "flex");
-    }
+    unsafe { std::env::set_var("BURN_DEVICE", "flex") };
 }
 
 /// Ends as a shell's tools do where the reader of our output has gone (`worldloom plan … | head`), and not with a panic.
