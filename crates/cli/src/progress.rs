@@ -1,7 +1,7 @@
 //! Progress for people: a bar on a terminal, a line now and then elsewhere. Everything goes to stderr.
 
 use std::io::IsTerminal;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,8 +14,8 @@ pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     last: Mutex<Instant>,
     started: Instant,
-    /// What was done before this process, so that the time left is of this one's pace.
-    before: std::sync::OnceLock<u64>,
+    /// When the first word came and what was done then, perhaps by a process before: the pace is that of what came after.
+    first: OnceLock<(Instant, u64)>,
 }
 
 const LINE_EVERY: Duration = Duration::from_secs(10);
@@ -30,8 +30,8 @@ impl Progress {
             bar
         });
         let now = Instant::now();
-        let (is_silent, before) = (false, std::sync::OnceLock::new());
-        Self { label: label.into(), is_silent, bar, last: Mutex::new(now), started: now, before }
+        let (is_silent, first) = (false, OnceLock::new());
+        Self { label: label.into(), is_silent, bar, last: Mutex::new(now), started: now, first }
     }
 
     /// Of a process that leaves speaking to another one.
@@ -56,7 +56,7 @@ impl Progress {
         if self.is_silent {
             return;
         }
-        let before = *self.before.get_or_init(|| done.saturating_sub(1));
+        let (since, before) = *self.first.get_or_init(|| (Instant::now(), done));
         if let Some(bar) = &self.bar {
             bar.set_length(total);
             bar.set_position(done);
@@ -66,9 +66,8 @@ impl Progress {
         let Ok(mut last) = self.last.lock() else { return };
         if last.elapsed() >= LINE_EVERY || (done == total && self.started.elapsed() >= LINE_EVERY) {
             *last = Instant::now();
-            let seconds = self.started.elapsed().as_secs_f64();
-            let left = seconds / done.saturating_sub(before).max(1) as f64 * total.saturating_sub(done) as f64;
-            eprintln!("  {} {done}/{total}, about {} left {}", self.label, duration(left), note());
+            let left = time_left(since.elapsed(), done.saturating_sub(before), total.saturating_sub(done));
+            eprintln!("  {} {done}/{total}{left} {}", self.label, note());
         }
     }
 
@@ -87,6 +86,14 @@ impl Drop for Progress {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// What `remaining` will take at the pace of what was done in a time; nothing where nothing was.
+fn time_left(elapsed: Duration, done: u64, remaining: u64) -> String {
+    match done {
+        0 => String::new(),
+        done => format!(", about {} left", duration(elapsed.as_secs_f64() / done as f64 * remaining as f64)),
     }
 }
 
@@ -122,6 +129,12 @@ pub(crate) fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_time_left_is_of_what_was_done_since_the_first_word() {
+        assert_eq!(time_left(Duration::from_secs(9), 0, 70), "");
+        assert_eq!(time_left(Duration::from_secs(20), 10, 70), ", about 2 min 20 s left");
+    }
 
     #[test]
     fn numbers_and_sizes_read_as_people_write_them() {
