@@ -4,7 +4,7 @@
 //! said); with `lora`, adapters of rank 16 on every projection are trained in place of the weights; with `bf16` or
 //! `bf16_emulated`, products are of factors in bfloat16. `bench/run.py` compares it with PyTorch.
 //!
-//! Run it with `MIMALLOC_PURGE_DELAY=-1`, as the program sets for itself, and `RAYON_NUM_THREADS` for the threads.
+//! Run it with `MIMALLOC_PURGE_DELAY=-1`, as the program sets for itself when it trains, and `RAYON_NUM_THREADS` for the threads.
 
 use burn::tensor::Device;
 use std::collections::BTreeMap;

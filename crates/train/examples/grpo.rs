@@ -8,7 +8,7 @@
 //!
 //! The model is of 12.6 million parameters unless a folder is given (`-` for none). Each step takes one prompt, samples 8
 //! completions of 128 tokens at temperature 1, and makes one update by GRPO. Rewards follow from the completions' tokens
-//! and differ inside a group. Run it with `MIMALLOC_PURGE_DELAY=-1`, as the program sets for itself, and
+//! and differ inside a group. Run it with `MIMALLOC_PURGE_DELAY=-1`, as the program sets for itself when it trains, and
 //! `RAYON_NUM_THREADS` for the threads.
 
 use std::io::Write;
